@@ -91,6 +91,8 @@ pub enum AgentFeature {
     Logs,
     /// The agent runs the probes of workers.
     Probes,
+    /// A container is replaced when its restart is requested.
+    Restart,
     /// A feature of a newer agent.
     #[serde(other)]
     Unknown,

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{
     AggregatorContent, ContainerProgram, ContentHash, ModelServer, Namespace, NodeName, ObjectName,
-    PeerRoster, ReplicaOf, Revision, Role, Scripts, TrainingContent, WorkerName, WorkerUpdateMode,
-    unknown,
+    PeerRoster, ReplicaOf, RestartTime, Revision, Role, Scripts, TrainingContent, WorkerName,
+    WorkerUpdateMode, unknown,
 };
 
 /// The current content of an object: the object as in the API, and its workloads on this node.
@@ -165,6 +165,14 @@ pub struct Worker {
     /// `always` for a cloud worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
+    /// When its restart was last requested. A later value replaces the container once; an earlier or
+    /// absent one changes nothing. Earlier agents ignore it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "unknown::optional"
+    )]
+    pub restarted_at: Option<RestartTime>,
     /// How the worker is updated when the model changes.
     #[serde(default, skip_serializing_if = "WorkerUpdateMode::is_restart")]
     pub model_update: WorkerUpdateMode,

@@ -37,6 +37,7 @@ mod probe;
 mod program_text;
 pub mod replica;
 mod resource;
+mod restart;
 mod revision;
 pub mod run_totals;
 mod serving;
@@ -94,6 +95,7 @@ pub use probe::{ContainerProbe, ContainerProbes, HttpGetProbe, ProbeAction};
 pub use program_text::field_with_nul;
 pub use replica::Replica;
 pub use resource::Resource;
+pub use restart::{RestartTime, RestartTimeError};
 pub use revision::{Revision, RevisionClock};
 pub use run_totals::{RunReport, RunTotals};
 pub use serving::{

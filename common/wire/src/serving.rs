@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerProgram, Scripts, WorkerName, WorkerReason, unknown::deserialize_known};
+use crate::{
+    ContainerProgram, RestartTime, Scripts, WorkerName, WorkerReason,
+    unknown::{self, deserialize_known},
+};
 
 /// Reason of a [`LoadFailure`]: the transformer did not start or is not healthy.
 pub const TRANSFORMER_FAILED: &str = "TransformerFailed";
@@ -41,6 +44,14 @@ pub struct ModelServer {
     /// Whether an update is prepared but not made: annotation `edge.kubeedge.io/hold-upgrade`.
     #[serde(default)]
     pub hold: bool,
+    /// When its restart was last requested, which includes its transformer: as that of a
+    /// [`Worker`](crate::Worker).
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "unknown::optional"
+    )]
+    pub restarted_at: Option<RestartTime>,
 }
 
 /// A program before a model server, which changes requests and answers. It listens on the port of

@@ -94,6 +94,7 @@ pub fn container_identity() -> ContainerIdentity {
         worker: "s-w-1".parse().unwrap(),
         spec_hash: "00ff".into(),
         restarts: 3,
+        restarted_at: None,
     }
 }
 

@@ -21,7 +21,7 @@ use neptune_agent_core::{
 };
 use neptune_edge_engine::watch;
 use neptune_program::random::random;
-use neptune_wire::{ContentHash, NodeName, WorkerName};
+use neptune_wire::{ContentHash, NodeName, RestartTime, WorkerName};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
@@ -72,18 +72,25 @@ impl Containers {
 
     /// Sets the spec hash that each worker's container must have. A changed worker starts without
     /// backoff.
-    pub fn set_worker_targets(&mut self, resolved: &RunnableWorkers<'_>) {
+    pub fn set_worker_targets(&mut self, resolved: &RunnableWorkers<'_>, desired: &Desired) {
         for (name, worker) in resolved {
+            let wanted = desired.workers.get(*name);
             let attempts = self.attempts_of(name);
             if let Ok(worker) = worker {
-                attempts.set_target(&worker.container.hash);
+                let restarted_at = wanted.and_then(|wanted| wanted.worker.restarted_at.as_ref());
+                attempts.set_target(&worker.container.hash, restarted_at);
             }
         }
     }
 
-    /// Sets the spec hash that a model server's container must have.
-    pub fn set_target(&mut self, name: &WorkerName, hash: &ContentHash) {
-        self.attempts_of(name).set_target(hash);
+    /// Sets the spec hash that a model server's container must have, and its last requested restart.
+    pub fn set_target(
+        &mut self,
+        name: &WorkerName,
+        hash: &ContentHash,
+        restarted_at: Option<&RestartTime>,
+    ) {
+        self.attempts_of(name).set_target(hash, restarted_at);
     }
 
     /// Begins an observation if one is due.

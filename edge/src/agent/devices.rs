@@ -194,7 +194,8 @@ pub fn requests<'a>(
     let workers = resolved.iter().filter_map(|(name, worker)| {
         let (wanted, container) = (desired.workers.get(*name)?, &worker.as_ref().ok()?.container);
         let finished = counts.finished(&wanted.uid, name);
-        let is_finished = finished.is_some_and(|run| run.spec_hash == container.hash.as_str());
+        let is_finished = finished
+            .is_some_and(|run| run.is_end_of(&container.hash, wanted.worker.restarted_at.as_ref()));
         (!is_finished).then_some((*name, &wanted.owner, &container.spec.devices))
     });
     let servers = servers.device_requests(desired);

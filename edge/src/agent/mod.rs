@@ -261,7 +261,7 @@ impl Agent {
         let DesiredState { replica, desired } = &self.desired;
         let NodeArtifacts { models, datasets, downloads, images } = &mut self.artifacts;
         let resolved = resolve_workers(desired, self.gateways.inputs(models, datasets), &context);
-        self.containers.set_worker_targets(&resolved);
+        self.containers.set_worker_targets(&resolved, desired);
         worker_probes::observe(&mut self.probes, desired, &resolved, &mut self.containers, now);
         let reloads = self.workers.decide_reloads(
             &ReloadContext { desired, replica, resolved: &resolved, models, context: &context },

@@ -260,12 +260,14 @@ impl ModelServers {
     pub fn set_targets(&self, desired: &Desired, containers: &mut Containers) {
         for (key, wanted) in &desired.servers {
             let server = self.instances.get(key);
+            let restarted_at = wanted.serving.restarted_at.as_ref();
             if let Some(container) = server.and_then(ModelServerInstance::container) {
-                containers.set_target(&wanted.serving.name, &container.hash);
+                containers.set_target(&wanted.serving.name, &container.hash, restarted_at);
             }
             for (part, hash) in server.iter().flat_map(|server| &server.hashes) {
                 if *part != ServerPart::Server {
-                    containers.set_target(&part_name(&wanted.serving.name, *part), hash);
+                    let name = part_name(&wanted.serving.name, *part);
+                    containers.set_target(&name, hash, restarted_at);
                 }
             }
         }

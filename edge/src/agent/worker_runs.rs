@@ -45,6 +45,7 @@ impl WorkerPool {
             let facts = WorkerRunFacts {
                 policy: wanted.restart_policy(),
                 spec_hash: &container.identity.spec_hash,
+                restarted_at: container.identity.restarted_at.as_ref(),
                 reported: ReportedStatus::parse(self.counts.status(&wanted.uid, name)),
                 is_interrupted: is_rebooted || containers.is_interrupted(&container.id),
             };

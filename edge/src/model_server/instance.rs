@@ -229,6 +229,7 @@ impl ModelServerInstance {
             watched,
             placed: self.placed.as_ref(),
             restart: self.restart,
+            restarted_at: wanted.serving.restarted_at.as_ref(),
         }
     }
 

@@ -40,6 +40,15 @@ pub struct EventBusChannel {
     heartbeat: Duration,
 }
 
+/// The parts of tasks that this agent understands, beside those of all agents.
+const SUPPORTED: [AgentFeature; 5] = [
+    AgentFeature::Devices,
+    AgentFeature::Volumes,
+    AgentFeature::Logs,
+    AgentFeature::Probes,
+    AgentFeature::Restart,
+];
+
 /// The longest interval between batches that the agent accepts, in seconds.
 const MAX_BATCH_SECONDS: u32 = 300;
 
@@ -97,12 +106,7 @@ impl PublishingNode {
             peers,
             runs_aggregators: true,
             runs_sessions: true,
-            supports: vec![
-                AgentFeature::Devices,
-                AgentFeature::Volumes,
-                AgentFeature::Logs,
-                AgentFeature::Probes,
-            ],
+            supports: SUPPORTED.to_vec(),
             devices: self.devices.clone(),
             remote_logs: self.remote_logs.iter().copied().collect(),
         };

@@ -7,7 +7,7 @@ use std::{
     net::IpAddr,
 };
 
-use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
+use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, RestartTime, WorkerName};
 
 use crate::domain::broker_login::PasswordDigest;
 
@@ -24,6 +24,8 @@ const UID: &str = "io.neptune.uid";
 pub const WORKER: &str = "io.neptune.worker";
 const SPEC_HASH: &str = "io.neptune.spec-hash";
 const RESTARTS: &str = "io.neptune.restarts";
+/// Label with the last requested restart of the worker when the container was created.
+const RESTARTED_AT: &str = "io.neptune.restarted-at";
 /// Label with the model version with which the container of a reloading worker was started.
 pub const VERSION: &str = "io.neptune.model-version";
 
@@ -39,6 +41,8 @@ pub struct ContainerIdentity {
     pub spec_hash: String,
     /// How often this spec was started before this container.
     pub restarts: u32,
+    /// The last restart that was requested when the container was created.
+    pub restarted_at: Option<RestartTime>,
 }
 
 /// A container of this node, as last observed.
@@ -110,7 +114,9 @@ impl ContainerIdentity {
             (SPEC_HASH, self.spec_hash.clone()),
             (RESTARTS, self.restarts.to_string()),
         ];
-        labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        let restart = self.restarted_at.iter().map(|time| (RESTARTED_AT, time.to_string()));
+        let labels = labels.into_iter().chain(restart);
+        labels.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// Parses the labels. `None` for a container of another node, or one that no agent created.
@@ -129,6 +135,7 @@ impl ContainerIdentity {
             worker: label(WORKER)?.parse().ok()?,
             spec_hash: label(SPEC_HASH)?.clone(),
             restarts: label(RESTARTS).and_then(|text| text.parse().ok()).unwrap_or(0),
+            restarted_at: label(RESTARTED_AT).and_then(|text| text.parse().ok()),
         })
     }
 }
@@ -157,6 +164,12 @@ impl ObservedContainer {
     pub fn has_spec(&self, hash: &ContentHash) -> bool {
         self.identity.spec_hash == hash.as_str()
     }
+
+    /// Whether no restart was requested after the one for which the container was created. Absent is
+    /// earlier than any time.
+    pub fn has_restart(&self, requested: Option<&RestartTime>) -> bool {
+        self.identity.restarted_at.as_ref() >= requested
+    }
 }
 
 #[cfg(test)]
@@ -169,6 +182,11 @@ pub mod tests {
     fn labels_round_trip_only_on_their_node() {
         let identity = container_identity();
         let mut labels = identity.labels();
+        assert_eq!(labels.get(RESTARTED_AT), None, "as before there were restarts");
+        let restarted_at = Some("2026-11-24T06:00:00.000Z".parse().unwrap());
+        let restarted = ContainerIdentity { restarted_at, ..identity.clone() };
+        let parsed = ContainerIdentity::from_labels(&restarted.labels(), &identity.node);
+        assert_eq!(parsed, Some(restarted));
         assert_eq!(ContainerIdentity::from_labels(&labels, &identity.node), Some(identity.clone()));
         assert_eq!(ContainerIdentity::from_labels(&labels, &"edge1".parse().unwrap()), None);
         labels.remove(MANAGED.0);

@@ -31,9 +31,10 @@ pub struct ServedVersion {
 }
 
 impl ServedVersion {
-    /// Creates the version of a server's spec. A switch that is on hold gives the same version.
+    /// Creates the version of a server's spec. A switch that is on hold and a restart give the same
+    /// version.
     pub fn new(serving: &ModelServer, directory_generation: u64) -> Self {
-        let serving = ModelServer { hold: false, ..serving.clone() };
+        let serving = identifying(serving);
         Self { id: id(&serving), serving, directory_generation, slot: Slot::First }
     }
 
@@ -126,7 +127,12 @@ pub fn versions_dir(uid: &str, data_dir: &Path) -> PathBuf {
 
 /// Computes [`ServedVersion::id`] of a specification. A switch on hold does not change the ID.
 pub fn id(serving: &ModelServer) -> String {
-    ContentHash::compute(&ModelServer { hold: false, ..serving.clone() }).to_string()
+    ContentHash::compute(&identifying(serving)).to_string()
+}
+
+/// The part of a specification that makes another version of a server.
+fn identifying(serving: &ModelServer) -> ModelServer {
+    ModelServer { hold: false, restarted_at: None, ..serving.clone() }
 }
 
 /// Returns [`ServedVersion::server_port`] of a specification.
@@ -213,7 +219,8 @@ pub mod tests {
 
     #[test]
     fn held_switch_keeps_the_version_id() {
-        let held = ModelServer { hold: true, ..serving("4", "watch") };
+        let restarted_at = Some("2026-11-24T06:00:00.000Z".parse().unwrap());
+        let held = ModelServer { hold: true, restarted_at, ..serving("4", "watch") };
         assert_eq!(id(&held), id(&serving("4", "watch")));
         assert_ne!(id(&serving("3", "watch")), id(&serving("4", "watch")));
     }

@@ -1,6 +1,6 @@
 //! The stored counters and reported models of one worker.
 
-use neptune_wire::{Counters, ModelOutput, ObjectKey, RunTotals};
+use neptune_wire::{ContentHash, Counters, ModelOutput, ObjectKey, RestartTime, RunTotals};
 use serde::{Deserialize, Serialize};
 
 /// The counters of one worker of one object, and its last report.
@@ -53,10 +53,20 @@ pub struct WorkerRun {
 pub struct FinishedRun {
     /// The specification of its container.
     pub spec_hash: String,
+    /// The requested restart for which its container was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted_at: Option<RestartTime>,
     /// Whether it completed, and did not fail.
     pub is_completed: bool,
     /// A message for people about how the worker ended.
     pub message: String,
+}
+
+impl FinishedRun {
+    /// Whether a worker with this container specification and this requested restart has finished.
+    pub fn is_end_of(&self, spec: &ContentHash, requested: Option<&RestartTime>) -> bool {
+        self.spec_hash == spec.as_str() && self.restarted_at.as_ref() >= requested
+    }
 }
 
 /// What a worker reports of its present run.

@@ -22,7 +22,7 @@ use std::{
     time::Instant,
 };
 
-use neptune_wire::{ObjectKey, WorkerName};
+use neptune_wire::{ObjectKey, RestartTime, WorkerName};
 
 use crate::{
     domain::{
@@ -53,6 +53,8 @@ pub struct ServerTarget<'a> {
     pub placed: Option<&'a PlacedVersions>,
     /// Whose container to replace because it does not answer.
     pub restart: Option<ServerPart>,
+    /// The last restart of all parts that a person requested.
+    pub restarted_at: Option<&'a RestartTime>,
 }
 
 /// The target state of a directory of versions.
@@ -106,6 +108,7 @@ pub fn plan_server(
         container,
         devices,
         restart: server.restart == Some(ServerPart::Server),
+        restarted_at: server.restarted_at,
     };
     let starts = target.running(&facts.containers(server.name)).is_none();
     for (part, name) in server.names.iter().filter(|(part, _)| **part != ServerPart::Server) {
@@ -220,6 +223,7 @@ mod tests {
             worker: "m-server-1".parse().unwrap(),
             spec_hash: spec.hash().to_string(),
             restarts: 0,
+            restarted_at: None,
         };
         let state = ContainerState::Running;
         ObservedContainer { identity, state, started_at: String::new(), ..observed_container(id) }
@@ -255,6 +259,7 @@ mod tests {
             watched: None,
             placed,
             restart: None,
+            restarted_at: None,
         };
         change(&mut wanted);
         let facts = NodeFacts {
@@ -308,6 +313,13 @@ mod tests {
         let hanging =
             steps(std::slice::from_ref(&right), |wanted| wanted.restart = Some(ServerPart::Server));
         assert_eq!(hanging, [r#"start, remove ["right"]"#]);
+        let time = "2026-11-24T06:00:00.000Z".parse().unwrap();
+        let restart = |wanted: &mut ServerTarget<'_>| {
+            // The plan is dropped within the test.
+            wanted.restarted_at = Some(Box::leak(Box::new(time)));
+        };
+        let restarted = steps(std::slice::from_ref(&right), restart);
+        assert_eq!(restarted, [r#"start, remove ["right"]"#], "as a person requested");
         let exit = ContainerExit { exit_code: 1, out_of_memory: false, log_tail: String::new() };
         let ended = ObservedContainer { state: ContainerState::Exited(exit), ..right.clone() };
         assert_eq!(steps(&[ended], |_| ()), [r#"start, remove ["right"]"#]);
@@ -391,6 +403,7 @@ mod tests {
                 watched: None,
                 placed: None,
                 restart,
+                restarted_at: None,
             };
             let facts = NodeFacts {
                 desired: &Desired::default(),

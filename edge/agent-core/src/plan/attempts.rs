@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use neptune_wire::{ContentHash, WorkerReason};
+use neptune_wire::{ContentHash, RestartTime, WorkerReason};
 
 use crate::{
     backoff::{CONTAINER_REFUSED, IMAGE_PULL, RECHECK_INTERVAL, WORKER_RESTART},
@@ -38,6 +38,8 @@ pub struct Attempts {
     waits_for_devices: bool,
     /// The hash of the spec to which the failures belong.
     target: Option<ContentHash>,
+    /// The latest requested restart to which the failures belong.
+    restarted_at: Option<RestartTime>,
     running: Option<RunningSince>,
     pull_failures: u32,
     next_pull: Option<Instant>,
@@ -56,9 +58,14 @@ impl Attempts {
         self.ending.as_deref().filter(|_| started == hash.map(ContentHash::as_str))
     }
 
-    /// Sets the spec that the worker must have. Failures of another spec do not delay it.
-    pub fn set_target(&mut self, spec: &ContentHash) {
-        if self.target.as_ref() != Some(spec) {
+    /// Sets the spec that the worker must have, and the last restart that a person requested. Failures
+    /// of another spec, or before that restart, do not delay it.
+    pub fn set_target(&mut self, spec: &ContentHash, requested: Option<&RestartTime>) {
+        let is_restart = self.restarted_at.as_ref() < requested;
+        if is_restart {
+            self.restarted_at = requested.cloned();
+        }
+        if is_restart || self.target.as_ref() != Some(spec) {
             self.target = Some(spec.clone());
             self.failures = 0;
             self.pull_failures = 0;
@@ -352,7 +359,7 @@ mod tests {
     #[test]
     fn start_resets_refusals_and_new_spec_resets_crashes() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
-        attempts.set_target(&spec("a"));
+        attempts.set_target(&spec("a"), None);
         attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, 0);
         let started = || StepOutcome::Started { id: "1".into() };
         attempts.done(started(), Some(("a".into(), 0)), 2, now, 0);
@@ -370,9 +377,9 @@ mod tests {
         assert_eq!(attempts.failures, 1, "the removal counts once");
         attempts.done(started(), Some(("a".into(), 1)), 3, now, 0);
         assert_eq!(attempts.failures, 1);
-        attempts.set_target(&spec("a"));
+        attempts.set_target(&spec("a"), None);
         assert_eq!(attempts.failures, 1);
-        attempts.set_target(&spec("b"));
+        attempts.set_target(&spec("b"), None);
         assert_eq!((attempts.failures, attempts.next_try), (0, None));
     }
 

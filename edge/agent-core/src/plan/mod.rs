@@ -15,7 +15,7 @@ use std::{
     time::Instant,
 };
 
-use neptune_wire::{AgentInstance, ObjectKey, WorkerName};
+use neptune_wire::{AgentInstance, ObjectKey, RestartTime, WorkerName};
 
 use crate::{
     desired::Desired,
@@ -76,6 +76,8 @@ pub struct Target<'a> {
     pub devices: &'a [DeviceUnit],
     /// Replace the container although it has the right specification.
     pub restart: bool,
+    /// The last restart that a person requested.
+    pub restarted_at: Option<&'a RestartTime>,
 }
 
 /// The progress of a worker or a model server towards its target.
@@ -280,13 +282,20 @@ impl Target<'_> {
             container.is_alive()
                 && container.has_spec(&self.container.hash)
                 && container.has_devices(self.devices)
+                && container.has_restart(self.restarted_at)
                 && !self.restart
         };
         containers.iter().find(is_target).copied()
     }
 
+    /// The identity of the next container. A request that was withdrawn or replaced by an earlier one
+    /// stays known, so that it restarts nothing when it comes back.
     fn identity(&self, facts: &NodeFacts<'_>, attempts: &Attempts) -> ContainerIdentity {
+        let earlier =
+            facts.containers(self.name).into_iter().filter(|it| it.identity.uid == self.uid);
+        let known = earlier.filter_map(|it| it.identity.restarted_at.as_ref());
         ContainerIdentity {
+            restarted_at: known.chain(self.restarted_at).max().cloned(),
             node: facts.context.node.clone(),
             instance: facts.instance.clone(),
             owner: self.owner.clone(),

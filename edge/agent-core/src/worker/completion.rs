@@ -1,7 +1,7 @@
 //! Decides from a worker's exit whether it is finished, or is started again. The result is stored
 //! with the worker's counters, so that it outlives the container and the agent.
 
-use neptune_wire::{RestartPolicy, WorkerReason, WorkerState};
+use neptune_wire::{RestartPolicy, RestartTime, WorkerReason, WorkerState};
 
 use crate::domain::{
     health::WorkerHealth,
@@ -14,6 +14,8 @@ use crate::domain::{
 pub struct WorkerRunFacts<'a> {
     pub policy: RestartPolicy,
     pub spec_hash: &'a str,
+    /// The requested restart for which the container was created.
+    pub restarted_at: Option<&'a RestartTime>,
     /// The status that this run reported.
     pub reported: ReportedStatus,
     /// The machine or the container engine may have stopped the worker.
@@ -48,9 +50,10 @@ fn finished(exit: &ContainerExit, worker: WorkerRunFacts<'_>) -> Option<Finished
     };
     is_final.then(|| FinishedRun {
         spec_hash: worker.spec_hash.to_owned(),
+        restarted_at: worker.restarted_at.cloned(),
         is_completed: is_success,
         message: if is_success {
-            "exited with exit code 0; change its workerSpec or its model to run it again".to_owned()
+            "exited with exit code 0; to run it again, use kubectl neptune restart or change its workerSpec or its model".to_owned()
         } else {
             let status = match worker.reported {
                 ReportedStatus::Failed => "reported status failed and ",
@@ -105,7 +108,13 @@ mod tests {
 
     fn facts(policy: RestartPolicy) -> WorkerRunFacts<'static> {
         let reported = ReportedStatus::Running;
-        WorkerRunFacts { policy, spec_hash: "a", reported, is_interrupted: false }
+        WorkerRunFacts {
+            policy,
+            spec_hash: "a",
+            restarted_at: None,
+            reported,
+            is_interrupted: false,
+        }
     }
 
     #[test]
@@ -145,7 +154,7 @@ mod tests {
             (Never, 3, Running, false, Some(false)),
         ] {
             let exit = ContainerExit { exit_code, out_of_memory: false, log_tail: "x".to_owned() };
-            let worker = WorkerRunFacts { policy, spec_hash: "a", reported, is_interrupted };
+            let worker = WorkerRunFacts { reported, is_interrupted, ..facts(policy) };
             let is_completed = finished(&exit, worker).map(|run| run.is_completed);
             assert_eq!(is_completed, expected, "{policy:?} {exit_code} {reported:?}");
         }

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_wire::{WorkerName, WorkerReason, WorkerState};
+use neptune_wire::{RestartTime, WorkerName, WorkerReason, WorkerState};
 
 use crate::{
     desired::WantedWorker,
@@ -65,13 +65,16 @@ pub fn plan_workers(
             }
             (Ok(_), _) if !facts.is_settled(attempts) => in_flight(attempts),
             (Ok(_), Some(Ok(worker))) => {
+                let requested = wanted.worker.restarted_at.as_ref();
+                let last_run = counts.finished(&wanted.uid, name);
                 let progress = Progress {
                     attempts,
                     reload: reloads.get(name),
                     reported: ReportedStatus::parse(counts.status(&wanted.uid, name)),
-                    finished: counts
-                        .finished(&wanted.uid, name)
-                        .filter(|run| worker.container.hash.as_str() == run.spec_hash),
+                    finished: last_run
+                        .filter(|run| run.is_end_of(&worker.container.hash, requested)),
+                    // The container of the run may be gone.
+                    restarted_at: last_run.and_then(|run| run.restarted_at.as_ref()).max(requested),
                 };
                 plan_worker(plan, facts, (wanted, worker), &progress, now)
             }
@@ -97,6 +100,8 @@ struct Progress<'a> {
     reported: ReportedStatus,
     /// Set if it is finished with the target's specification.
     finished: Option<&'a FinishedRun>,
+    /// The latest restart that was requested, as far as it is known.
+    restarted_at: Option<&'a RestartTime>,
 }
 
 fn plan_worker(
@@ -107,7 +112,7 @@ fn plan_worker(
     now: Instant,
 ) -> WorkerHealth {
     let name = &wanted.worker.name;
-    let Progress { attempts, reload, reported, finished } = *progress;
+    let Progress { attempts, reload, reported, finished, restarted_at } = *progress;
     if let Some(finished) = finished {
         // The exited container stays for its log.
         let alive = facts.containers(name).into_iter().filter(|it| it.is_alive());
@@ -133,6 +138,7 @@ fn plan_worker(
         container: &worker.container,
         devices,
         restart: reload.is_some_and(|reload| reload.restart),
+        restarted_at,
     };
     if let Some(container) = target.running(&facts.containers(name))
         && let ProbeVerdict::Unhealthy(failed) = facts.probes.verdict(name, container)
@@ -289,6 +295,7 @@ mod tests {
 
     mod devices;
     mod probes;
+    mod restart;
     mod volumes;
 
     const MODEL: &str = "/data/m.bin";
@@ -357,6 +364,7 @@ mod tests {
             worker: name(),
             spec_hash: hash().to_string(),
             restarts: 0,
+            restarted_at: None,
         };
         ObservedContainer { identity, state, started_at: String::new(), ..observed_container(id) }
     }
@@ -481,7 +489,12 @@ mod tests {
         let (mut node, now) = (node(), Instant::now());
         let finish = |node: &mut Node, spec_hash: &str, is_completed| {
             let (wanted, message) = (wanted_worker(), "done".to_owned());
-            let run = FinishedRun { spec_hash: spec_hash.to_owned(), is_completed, message };
+            let run = FinishedRun {
+                spec_hash: spec_hash.to_owned(),
+                restarted_at: None,
+                is_completed,
+                message,
+            };
             node.counts.set_finished(&wanted.owner, ("uid", &name()), Some(run));
         };
         finish(&mut node, hash().as_str(), true);
@@ -597,7 +610,7 @@ mod tests {
     #[test]
     fn crashing_worker_is_restarted_with_backoff_and_reports_why() {
         let (mut node, mut now) = (node(), Instant::now());
-        node.attempts().set_target(&hash());
+        node.attempts().set_target(&hash(), None);
         for failures in 1..=4 {
             let id = failures.to_string();
             let seq = node.docker.unwrap();
@@ -641,7 +654,7 @@ mod tests {
     #[test]
     fn worker_whose_port_is_in_use_waits_for_it_without_a_crash_loop() {
         let (mut node, mut now) = (node(), Instant::now());
-        node.attempts().set_target(&hash());
+        node.attempts().set_target(&hash(), None);
         // Another program took the port between the check and the start.
         let started = |id: &str| StepOutcome::Started { id: id.into() };
         let spec = || Some((hash().to_string(), 0));
@@ -667,10 +680,10 @@ mod tests {
     #[test]
     fn changed_worker_does_not_wait_for_old_backoff() {
         let (mut node, now) = (node(), Instant::now());
-        node.attempts().set_target(&neptune_wire::ContentHash::compute(&"old spec"));
+        node.attempts().set_target(&neptune_wire::ContentHash::compute(&"old spec"), None);
         node.attempts().done(refused(), None, 1, now, 0);
         assert!(!starts(&node.plan(now)));
-        node.attempts().set_target(&hash());
+        node.attempts().set_target(&hash(), None);
         assert!(starts(&node.plan(now)));
     }
 

@@ -336,6 +336,7 @@ pub fn can_follow(running: &ModelServer, next: &ModelServer) -> bool {
         model: running.model.clone(),
         health: running.health.clone(),
         hold: running.hold,
+        restarted_at: running.restarted_at.clone(),
         transformer: running.transformer.clone(),
         ..next.clone()
     };
