@@ -224,6 +224,22 @@ async fn invalid_specs_are_denied_with_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn malformed_restart_is_denied_and_names_the_command() {
+    let harness = start(&[]).await;
+    assert!(harness.kubectl(&["apply", "-f", "-"], SAMPLE).ok);
+    let annotate = |value: &str| {
+        let annotation = format!("neptune.io/restartedAt={value}");
+        harness.kubectl(&["annotate", "--overwrite", "jis", SERVICE, &annotation], "")
+    };
+    let refused = annotate("now");
+    let text = "annotation neptune.io/restartedAt: it begins with no RFC 3339 time; use kubectl neptune restart";
+    assert!(!refused.ok && refused.stderr.contains(DENIED), "{refused:?}");
+    assert!(refused.stderr.contains(text), "{refused:?}");
+    let accepted = annotate("2026-11-24T06:00:00Z edge0");
+    assert!(accepted.ok, "{accepted:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn service_that_closes_a_loop_is_denied() {
     let harness = start(&[]).await;
     let tier = |name: &str, next: &str, port: u16| {

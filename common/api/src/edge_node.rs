@@ -107,6 +107,16 @@ pub struct EdgeNodeStatus {
     /// resource, such as nvidia.com/gpu 0/1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_summary: Option<String>,
+    /// supports are the parts of tasks that the agent understands, such as devices, volumes, logs and
+    /// restart. Earlier agents ignore parts that they do not know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
+    pub supports: Vec<String>,
+    /// remoteLogs are the kinds of containers whose logs may leave the node, as its operator decides
+    /// with --remote-logs of the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub remote_logs: Vec<String>,
     /// trustedKey is the first key that the controller saw. It is used unless spec.trustedKey is
     /// set. A controller with --require-known-keys neither writes nor uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use neptune_api::{InferenceModel, InferenceModelSpec};
-use neptune_wire::{ModelServer, ObjectContent, ObjectKey};
+use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, RestartTime, Role};
 
 use crate::{
     fleet::{Retained, encode_contents},
     inference_model::{place::Place, target::nodes_of, validate::ValidInferenceModel, workload},
     kubernetes::identity,
     steps::ObjectPlan,
+    worker::restart::Restart,
 };
 
 /// The plan of a valid model. `fetch_image` downloads models in Pods.
@@ -20,13 +21,24 @@ pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &s
     match &valid.place {
         Place::Agent { .. } | Place::EachAgent { .. } if valid.is_stopped => ObjectPlan::default(),
         Place::Agent { .. } | Place::EachAgent { .. } => {
-            let contents = encode_contents([(valid.key.clone(), content(model, valid))].into());
+            let restart = Restart::requested_of_server(&model.metadata);
+            let with_restart = |restarted_at: Option<RestartTime>| {
+                let content = content(model, valid, restarted_at);
+                encode_contents([(valid.key.clone(), content)].into())
+            };
+            let restarted = restart.as_ref().map(|restart| with_restart(Some(restart.at.clone())));
+            let contents = with_restart(None);
+            let contents_on = |node: &NodeName| {
+                let is_meant =
+                    restart.as_ref().is_some_and(|it| it.on_node(node, Role::Edge).is_some());
+                Arc::clone(restarted.as_ref().filter(|_| is_meant).unwrap_or(&contents))
+            };
             let nodes = valid.place.nodes();
             let with_port = nodes.iter().filter(|node| !valid.taken_ports.contains_key(*node));
             let (lacking, able): (Vec<_>, Vec<_>) =
                 with_port.partition(|node| valid.unmet.contains_key(*node));
             let requirements =
-                able.into_iter().map(|node| (node.clone(), Arc::clone(&contents))).collect();
+                able.into_iter().map(|node| (node.clone(), contents_on(node))).collect();
             let keys = Arc::new([valid.key.clone()].into());
             let kept = lacking.into_iter().map(|node| (node.clone(), Arc::clone(&keys))).collect();
             let mut plan = ObjectPlan { requirements, kept, ..ObjectPlan::default() };
@@ -73,13 +85,18 @@ pub fn server(model: &InferenceModel, valid: &ValidInferenceModel) -> ModelServe
         reload: program.reload,
         health: program.health.clone(),
         hold: valid.hold,
+        restarted_at: None,
     }
 }
 
-fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent {
+fn content(
+    model: &InferenceModel,
+    valid: &ValidInferenceModel,
+    restarted_at: Option<RestartTime>,
+) -> ObjectContent {
     let spec = InferenceModelSpec { rollout: None, ..model.spec.clone() };
     ObjectContent {
-        serving: Some(Box::new(server(model, valid))),
+        serving: Some(Box::new(ModelServer { restarted_at, ..server(model, valid) })),
         ..identity::content::<InferenceModel>(valid.metadata.clone(), &spec)
     }
 }

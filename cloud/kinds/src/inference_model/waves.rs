@@ -2,7 +2,7 @@
 //! of it.
 
 use neptune_api::InferenceModel;
-use neptune_wire::{ModelServer, StatusReport, Transition, WorkerReason};
+use neptune_wire::{ModelServer, Role, StatusReport, Transition, WorkerReason};
 
 use crate::{
     inference_model::{
@@ -13,6 +13,7 @@ use crate::{
         observe::ReportedState,
         planned::{ValidRollout, revision},
     },
+    worker::restart::Restart,
 };
 
 /// Adds its rollout to a valid model. There is none without `spec.rollout`, and for one server.
@@ -24,7 +25,9 @@ pub fn with_rollout(
     let has_several = matches!(valid.place, Place::EachAgent { .. });
     let rollout = model.spec.rollout.as_ref().filter(|_| has_several).map(|_| {
         // It delays a change by itself, and is none.
-        let template = ModelServer { hold: false, ..server(model, &valid) };
+        let restart = Restart::requested_of_server(&model.metadata);
+        let restarted_at = restart.and_then(|it| it.everywhere(Role::Edge).cloned());
+        let template = ModelServer { hold: false, restarted_at, ..server(model, &valid) };
         let stored = model.status.as_ref().and_then(|status| status.rollout.as_deref());
         ValidRollout::new(revision(&template), &facts.granted, stored)
     });
@@ -54,7 +57,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{inference_model::fixtures, rollout::planned::GrantedNodes, steps::Steps as _};
+    use crate::{
+        inference_model::fixtures, rollout::planned::GrantedNodes, steps::Steps as _,
+        worker::restart::RESTARTED_ANNOTATION,
+    };
 
     fn sample() -> (InferenceModel, InferenceModelFacts) {
         let mut model = fixtures::model();
@@ -105,6 +111,31 @@ mod tests {
         let mut one = model;
         one.spec.placement = None;
         assert_eq!(one.validate(&facts).unwrap().rollout, None);
+    }
+
+    #[test]
+    fn restart_is_a_revision_unless_it_names_nodes() {
+        let (mut model, mut facts) = sample();
+        let first = revision_of(&model, &facts);
+        let mut restart = |model: &mut InferenceModel, value: &str| {
+            let annotation = (RESTARTED_ANNOTATION.to_owned(), value.to_owned());
+            model.metadata.annotations = Some([annotation].into());
+            facts.granted = GrantedNodes::default();
+            revision_of(model, &facts)
+        };
+        let time = "2026-11-24T06:00:00Z";
+        assert_eq!(restart(&mut model, "now"), first, "it is ignored");
+        assert_eq!(restart(&mut model, &format!("{time} e1")), first);
+        assert_ne!(restart(&mut model, time), first);
+        model.spec.rollout = None;
+        let annotation = (RESTARTED_ANNOTATION.to_owned(), format!("{time} e1"));
+        model.metadata.annotations = Some([annotation].into());
+        let plan = model.plan(&model.validate(&facts).unwrap(), "fetch:test");
+        let restarted = plan.requirements.into_values().map(|contents| {
+            let content = contents.values().next().unwrap().content();
+            content.serving.unwrap().restarted_at.map(String::from)
+        });
+        assert!(restarted.eq([Some("2026-11-24T06:00:00.000Z".to_owned()), None]));
     }
 
     #[test]

@@ -14,7 +14,9 @@ use k8s_openapi::{
     },
 };
 use neptune_api::InferenceModel;
-use neptune_wire::{ArtifactAddress, ContainerProgram, HealthCheck, ServedModel, ServerUpdateMode};
+use neptune_wire::{
+    ArtifactAddress, ContainerProgram, HealthCheck, Role, ServedModel, ServerUpdateMode,
+};
 
 use crate::{
     inference_model::{
@@ -29,7 +31,10 @@ use crate::{
         secrets::pull_secrets,
         workloads::{self, Fetch, KubernetesObjects, fetched, rolling_update},
     },
-    worker::serving_runtimes::{ANY_HOST, FILE, HOST},
+    worker::{
+        restart::{self, Restart},
+        serving_runtimes::{ANY_HOST, FILE, HOST},
+    },
 };
 
 /// The label with the version, on Pods and on the Deployment's template.
@@ -144,7 +149,16 @@ fn template(
         image_pull_secrets: pull_secrets(&model.spec.image_pull_secrets),
         ..PodSpec::default()
     };
-    pod_template(model, Some(labels), pod, model.spec.security_context.as_ref())
+    let context = model.spec.security_context.as_ref();
+    let mut template = pod_template(model, Some(labels), pod, context);
+    let restart = Restart::requested_of_server(&model.metadata);
+    let node = placement.node.as_deref().and_then(|node| node.parse().ok());
+    let restarted_at = restart.as_ref().and_then(|restart| match &node {
+        Some(node) => restart.on_node(node, Role::Edge),
+        None => restart.everywhere(Role::Edge),
+    });
+    restart::annotate(&mut template, restarted_at);
+    template
 }
 
 fn server(valid: &ValidInferenceModel, fetched: Option<&workloads::Fetched>) -> Container {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use neptune_api::{JointInferenceService, JointInferenceServiceSpec, Model};
-use neptune_wire::{EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Worker};
+use neptune_wire::{EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Role, Worker};
 use serde_json::Value;
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     joint_inference_service::{resolved::ValidService, worker::task::object_name},
     kubernetes::identity::content,
     model,
+    worker::restart::Restart,
 };
 
 /// A worker, and the Model that its node needs for it.
@@ -30,14 +31,26 @@ pub struct Workers {
     pub cloud: bool,
 }
 
+/// What differs between the contents of nodes beside their values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Difference {
+    workers: Workers,
+    /// Whether the node has the source of the dataset.
+    is_source: bool,
+    /// Whether the workers are restarted there.
+    is_restarted: bool,
+}
+
 /// Makes the contents of the nodes of a service, each distinct one once.
 pub struct ContentsOfNodes<'a> {
     valid: &'a ValidService,
     spec: Value,
     edge: PlannedWorker<'a>,
     cloud: Option<PlannedWorker<'a>>,
-    /// The contents without values per node, also by whether the node has the source of the dataset.
-    common: HashMap<(Workers, bool), NodeContents>,
+    /// The restart that a person requested.
+    restart: Option<Restart>,
+    /// The contents without values per node, by what differs otherwise.
+    common: HashMap<Difference, NodeContents>,
     /// The models and datasets, by whether the node has the source.
     shared: HashMap<(ObjectKey, bool), EncodedContent>,
 }
@@ -54,7 +67,8 @@ impl<'a> ContentsOfNodes<'a> {
         let mut spec = JointInferenceServiceSpec { rollout: None, ..service.spec.clone() };
         spec.edge_worker.silent_after_seconds = None;
         let spec = serde_json::to_value(&spec).expect("a spec came from JSON");
-        Self { valid, spec, edge, cloud, common: HashMap::new(), shared: HashMap::new() }
+        let restart = Restart::requested(&service.metadata);
+        Self { valid, spec, edge, cloud, restart, common: HashMap::new(), shared: HashMap::new() }
     }
 
     /// The contents of a node with these workers. `env` has the variables of the edge worker that
@@ -67,7 +81,10 @@ impl<'a> ContentsOfNodes<'a> {
     ) -> NodeContents {
         let data = self.valid.dataset.as_deref();
         let is_source = data.is_some_and(|data| data.spec.node_name == node.as_str());
-        let place = (workers, is_source);
+        let restarted = |role| self.restart.as_ref()?.on_node(node, role).cloned();
+        let [edge_restart, cloud_restart] = [Role::Edge, Role::Cloud].map(restarted);
+        let is_restarted = edge_restart.is_some() || cloud_restart.is_some();
+        let place = Difference { workers, is_source, is_restarted };
         if let Some(common) = self.common.get(&place).filter(|_| env.is_none()) {
             return Arc::clone(common);
         }
@@ -78,9 +95,13 @@ impl<'a> ContentsOfNodes<'a> {
                 .program
                 .env
                 .extend(env.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+            worker.restarted_at = edge_restart;
             planned.push((worker, model));
         }
-        planned.extend(self.cloud.clone().filter(|_| workers.cloud));
+        planned.extend(self.cloud.clone().filter(|_| workers.cloud).map(|(mut worker, model)| {
+            worker.restarted_at = cloud_restart;
+            (worker, model)
+        }));
         let contents = Arc::new(self.encoded(node, is_source, planned));
         if env.is_none() {
             self.common.insert(place, Arc::clone(&contents));

@@ -19,6 +19,7 @@ use crate::{
         planned::{ValidRollout, revision},
         policy,
     },
+    worker::restart::Restart,
 };
 
 /// Checks the settings of the rollout.
@@ -51,10 +52,14 @@ pub fn exempt(valid: &ValidService) -> Option<&NodeName> {
 /// The revision of what runs on each node, without values of nodes, addresses and ports.
 fn template(service: &JointInferenceService, valid: &ValidService) -> String {
     let spec = &service.spec.edge_worker;
+    // A restart of certain nodes does not wait for the rollout.
+    let restart = Restart::requested(&service.metadata);
+    let restarted_at = restart.and_then(|it| it.everywhere(Role::Edge).cloned());
     let template = match (&valid.edge, &spec.worker_spec) {
         (EdgeSide::Worker(resolved), Some(program)) => {
             let nowhere = (String::new(), 0, None);
-            let worker = planned_edge_worker(valid, resolved, (spec, program), nowhere);
+            let mut worker = planned_edge_worker(valid, resolved, (spec, program), nowhere);
+            worker.restarted_at = restarted_at;
             let model = &resolved.model.spec;
             let values =
                 resolved.node_values.is_some().then_some((&program.parameters, &program.env));
@@ -68,7 +73,9 @@ fn template(service: &JointInferenceService, valid: &ValidService) -> String {
         (EdgeSide::Gateway { gateway, .. }, _) => {
             let is_total = valid.total.is_some();
             let gateway = without_addresses(gateway, is_total);
-            json!({ "worker": planned_gateway(&gateway, &valid.metadata) })
+            let mut worker = planned_gateway(&gateway, &valid.metadata);
+            worker.restarted_at = restarted_at;
+            json!({ "worker": worker })
         }
         (EdgeSide::Worker(_), None) => unreachable!("a worker has a program"),
     };
@@ -130,6 +137,7 @@ mod tests {
         },
         rollout::planned::GrantedNodes,
         steps::Steps as _,
+        worker::restart::RESTARTED_ANNOTATION,
     };
 
     type Change<'a> = &'a dyn Fn(&mut JointInferenceService, &mut ServiceFacts);
@@ -184,6 +192,32 @@ mod tests {
         let sent = task(&stored, "e2").spec;
         assert_eq!(sent.get("rollout"), None, "a setting reaches no node");
         assert_eq!(sent["edgeWorker"].get("silentAfterSeconds"), None);
+    }
+
+    #[test]
+    fn restart_is_a_revision_unless_it_names_nodes() {
+        let (mut service, facts) = sample();
+        let first = revision_of(&service, &facts);
+        let restart = |service: &mut JointInferenceService, value: &str| {
+            let annotation = (RESTARTED_ANNOTATION.to_owned(), value.to_owned());
+            service.metadata.annotations = Some([annotation].into());
+            revision_of(service, &facts)
+        };
+        let time = "2026-11-24T06:00:00Z";
+        for value in ["now", &format!("{time} e1"), &format!("{time} worker=cloud")] {
+            assert_eq!(restart(&mut service, value), first, "{value}");
+        }
+        assert_ne!(restart(&mut service, time), first);
+        service.spec.rollout = None;
+        let annotation = (RESTARTED_ANNOTATION.to_owned(), format!("{time} e1,e3"));
+        service.metadata.annotations = Some([annotation].into());
+        let plan = plan_of(&service, &facts);
+        let restarted = ["e1", "e2", "e3"].map(|node| {
+            let worker = task(&plan, node).workers.remove(0);
+            worker.restarted_at.map(String::from)
+        });
+        let time = Some("2026-11-24T06:00:00.000Z".to_owned());
+        assert_eq!(restarted, [time.clone(), None, time]);
     }
 
     #[test]

@@ -7,7 +7,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use neptune_api::{EdgeNodeCapacity, EdgeNodeDevice, EdgeNodeProblem, EdgeNodeStatus};
-use neptune_wire::{Capacity, KeyPin, NodeProblem, NodeReport, OfferedDevice};
+use neptune_wire::{
+    AgentFeature, Capacity, KeyPin, LogKind, NodeProblem, NodeReport, OfferedDevice,
+};
+use serde::Serialize;
 
 use super::{keys::NodeKey, offer::AgentOffer};
 use crate::kubernetes::conditions::condition_with_reason;
@@ -32,6 +35,8 @@ pub struct AgentDetails {
     pub problems: Vec<NodeProblem>,
     /// What containers may use.
     pub offer: Arc<AgentOffer>,
+    /// The kinds of containers whose logs may leave the node.
+    pub remote_logs: Vec<LogKind>,
 }
 
 impl AgentDetails {
@@ -42,6 +47,7 @@ impl AgentDetails {
             capacity: report.capacity.clone(),
             problems: report.problems.clone(),
             offer: Arc::new(AgentOffer::from_report(report)),
+            remote_logs: report.remote_logs.clone(),
         }
     }
 }
@@ -101,6 +107,10 @@ pub fn next_status(
         next.problems = details.problems.iter().take(MAX_PROBLEMS).map(problem).collect();
         next.devices = details.offer.devices.iter().map(device).collect();
         next.device_summary = device_summary(&next.devices);
+        let is_known = |feature: &&AgentFeature| **feature != AgentFeature::Unknown;
+        next.supports = details.offer.supports.iter().filter(is_known).map(text).collect();
+        let is_known = |kind: &&LogKind| **kind != LogKind::Unknown;
+        next.remote_logs = details.remote_logs.iter().filter(is_known).map(text).collect();
     }
     if next.online == Some(false) {
         next.problems.clear();
@@ -115,6 +125,12 @@ pub fn next_status(
     next.conditions = vec![condition("Ready", ready)];
     next.conditions.extend(key.map(|key| condition("KeyTrusted", key)));
     next
+}
+
+/// The name of a value in messages.
+fn text(value: &impl Serialize) -> String {
+    let json = serde_json::to_value(value).unwrap_or_default();
+    json.as_str().unwrap_or_default().to_owned()
 }
 
 fn device(device: &OfferedDevice) -> EdgeNodeDevice {
@@ -225,6 +241,7 @@ mod tests {
             capacity: Some(capacity),
             problems: vec![],
             offer: Arc::default(),
+            remote_logs: vec![],
         };
         NodeObservation {
             online: Some(true),
@@ -329,6 +346,28 @@ mod tests {
         assert_eq!((&kept.devices, &kept.device_summary), (&first.devices, &first.device_summary));
         let none = next_status(&first, &with(Arc::default()), None, at(3));
         assert_eq!((none.devices.len(), none.device_summary), (0, None));
+    }
+
+    #[test]
+    fn status_has_what_the_agent_supports_and_which_logs_may_leave() {
+        let report = |more: serde_json::Value| {
+            let mut report = serde_json::json!({"instance": "a", "epoch": 1, "online": true});
+            report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let report = serde_json::from_value(report).unwrap();
+            let details = Some(AgentDetails::from_report(&report));
+            NodeObservation { details, ..online() }
+        };
+        let new = report(serde_json::json!({
+            "supports": ["restart", "devices", "teleport"], "remoteLogs": ["worker", "secret"],
+        }));
+        let first = next_status(&EdgeNodeStatus::default(), &new, None, at(1));
+        assert_eq!(
+            (first.supports, first.remote_logs),
+            (vec!["devices".to_owned(), "restart".to_owned()], vec!["worker".to_owned()])
+        );
+        let old = report(serde_json::json!({}));
+        let next = next_status(&EdgeNodeStatus::default(), &old, None, at(2));
+        assert_eq!((next.supports.len(), next.remote_logs.len()), (0, 0), "an agent went back");
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod ports;
 pub mod probes;
 pub mod program;
 pub mod program_text;
+pub mod restart;
 pub mod serving_runtimes;
 pub mod settings;
 pub mod transformers;

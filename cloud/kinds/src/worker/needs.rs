@@ -154,6 +154,7 @@ fn name(feature: AgentFeature) -> &'static str {
         AgentFeature::Volumes => "volumes and workingDir",
         AgentFeature::Logs => "logs",
         AgentFeature::Probes => "probes",
+        AgentFeature::Restart => "restarts",
         AgentFeature::Unknown => "a part of the program",
     }
 }

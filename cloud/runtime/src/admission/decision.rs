@@ -32,6 +32,14 @@ pub struct Decision {
     pub warnings: Vec<String>,
 }
 
+impl Decision {
+    /// Denies the write for one more reason, if there is one.
+    pub fn deny(&mut self, why: Option<String>) {
+        let all = self.denied.take().into_iter().chain(why);
+        self.denied = all.reduce(|all, why| format!("{all}; {why}"));
+    }
+}
+
 /// The severity of a finding at apply time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Severity {

@@ -17,6 +17,7 @@ use neptune_cloud_kinds::{
     each_kind,
     finding::{Finding, Missing, Referent},
     with_kind,
+    worker::restart,
 };
 use neptune_cloud_metrics::ReviewOutcome;
 use serde::de::DeserializeOwned;
@@ -94,6 +95,11 @@ impl Reviewer {
         let before = change.old.as_ref().map(|old| old.findings(context)).unwrap_or_default();
         let suggestion = |missing: &Missing| self.suggestion(missing, &namespace);
         let mut decision = decide(K::RESOURCE, &findings, &before, self.references, suggestion);
+        let restart = restart::problem(change.object.meta());
+        let known = change.old.as_ref().and_then(|old| restart::problem(old.meta()));
+        if restart != known {
+            decision.deny(restart);
+        }
         decision.warnings.extend(change.object.warnings(&facts));
         decision.warnings.extend(node_warnings);
         decision

@@ -39,7 +39,11 @@ where
     let mut known = api.list(&selector).await.map_err(error("list"))?.items;
     known.sort_by_key(|known| known.revision);
     let name = format!("rollout-{uid}-{revision}");
-    if known.last().is_some_and(|newest| newest.name_any() == name) {
+    // A restart is a rollout of the same spec, which would push out the one to return to.
+    let is_recorded = |newest: &ControllerRevision| {
+        newest.name_any() == name || newest.data.as_ref().is_some_and(|data| data.0 == spec)
+    };
+    if known.last().is_some_and(is_recorded) {
         return Ok(());
     }
     let number = known.last().map_or(1, |newest| newest.revision + 1);

@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube_core::ResourceExt as _;
 use neptune_api::{JointInferenceService, WorkerSpec};
-use neptune_wire::{ArtifactAddress, Worker};
+use neptune_wire::{ArtifactAddress, Role, Worker};
 
 use crate::{
     joint_inference_service::resolved::{ResolvedWorker, SERVICE_PORT, ValidCloudWorker},
@@ -24,6 +24,7 @@ use crate::{
         secrets::pull_secrets,
         workloads::{self, Fetch, Fetched, KubernetesObjects, fetched, read_only, rolling_update},
     },
+    worker::restart::{self, Restart},
 };
 
 /// The directory of the models in the container, with one subdirectory per model.
@@ -39,6 +40,15 @@ pub fn cloud_worker_objects(
     fetch_image: &str,
 ) -> KubernetesObjects {
     let metadata = workloads::metadata(service, &worker.name, "cloud-worker");
+    let mut template = pod_template(
+        service,
+        metadata.labels.clone(),
+        pod(spec, cloud, worker, reports, fetch_image),
+        spec.security_context.as_ref(),
+    );
+    let restart = Restart::requested(&service.metadata);
+    let restarted_at = restart.as_ref().and_then(|it| it.on_node(&cloud.node, Role::Cloud));
+    restart::annotate(&mut template, restarted_at);
     let deployment = Deployment {
         metadata: metadata.clone(),
         spec: Some(DeploymentSpec {
@@ -49,12 +59,7 @@ pub fn cloud_worker_objects(
             },
             // The node needs room for two Pods during an update.
             strategy: Some(rolling_update()),
-            template: pod_template(
-                service,
-                metadata.labels.clone(),
-                pod(spec, cloud, worker, reports, fetch_image),
-                spec.security_context.as_ref(),
-            ),
+            template,
             ..DeploymentSpec::default()
         }),
         status: None,
@@ -159,6 +164,7 @@ mod tests {
             expansion::expanded,
             report_access::{POD_UID, ReportAccess},
         },
+        worker::restart,
     };
 
     #[test]
@@ -248,6 +254,28 @@ mod tests {
         let objects = planned(&fixtures::service(), &facts).objects.unwrap();
         let deployment = serde_json::to_value(&objects.deployment).unwrap();
         deployment["spec"]["template"]["spec"].clone()
+    }
+
+    #[test]
+    fn restart_of_the_cloud_worker_replaces_its_pods() {
+        let mut service = fixtures::service();
+        let mut restarted = |value: &str| {
+            let annotation = (restart::RESTARTED_ANNOTATION.to_owned(), value.to_owned());
+            service.metadata.annotations = Some([annotation].into());
+            let plan = planned(&service, &fixtures::facts());
+            let on_node = task(&plan, "edge0").workers.remove(0).restarted_at.is_some();
+            let template = plan.objects.unwrap().deployment.spec.unwrap().template;
+            let mut annotations = template.metadata.unwrap().annotations.unwrap();
+            (annotations.remove(restart::RESTARTED_ANNOTATION), on_node)
+        };
+        let time = Some("2026-11-24T06:00:00.000Z".to_owned());
+        let text = |more: &str| format!("2026-11-24T06:00:00Z{more}");
+        assert_eq!(restarted(&text("")), (time.clone(), true));
+        assert_eq!(restarted(&text(" worker=cloud")), (time.clone(), false));
+        assert_eq!(restarted(&text(" worker=edge")), (None, true));
+        assert_eq!(restarted(&text(" solar-corona-cloud")), (time, false));
+        assert_eq!(restarted(&text(" edge0")), (None, true));
+        assert_eq!(restarted("soon"), (None, false), "the webhook refuses it");
     }
 
     fn variable<'a>(container: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {

@@ -37,6 +37,7 @@ pub fn planned_gateway(gateway: &ValidGateway, service: &ObjectMetadata) -> Work
         model: None,
         // It serves as long as it exists.
         restart_policy: Some(RestartPolicy::Always),
+        restarted_at: None,
         model_update: WorkerUpdateMode::Restart,
         dataset: None,
         port: None,

@@ -29,6 +29,7 @@ pub fn planned_worker<const N: usize>(
             neptune_api::RestartPolicy::OnFailure => RestartPolicy::OnFailure,
             neptune_api::RestartPolicy::Never => RestartPolicy::Never,
         }),
+        restarted_at: None,
         model_update: match spec.model_update.unwrap_or_default() {
             neptune_api::ModelUpdate::Restart => WorkerUpdateMode::Restart,
             neptune_api::ModelUpdate::Reload => WorkerUpdateMode::Reload,

@@ -19,6 +19,7 @@ use neptune_cloud_kinds::{
         identity::is_owned,
         workloads::{ExposedService, KubernetesObjects, OwnedObjects},
     },
+    worker::restart::keep_restart,
 };
 use neptune_wire::ContentHash;
 use serde::{Serialize, de::DeserializeOwned};
@@ -120,7 +121,11 @@ pub async fn apply<O: Kind>(
         };
     }
     if let Some(KubernetesObjects { deployment, service }) = objects {
-        let deployed = apply_each!(Some(caches.deployments.store()), deployment);
+        let mut deployment = deployment.clone();
+        if let Some(present) = cached(&caches.deployments, &deployment) {
+            keep_restart(&mut deployment, &present);
+        }
+        let deployed = apply_each!(Some(caches.deployments.store()), &deployment);
         created = deployed.is_new.then(|| deployed.object.name_any());
         let present = cached(&caches.services, service).map(|it| version(&it.metadata));
         match service_before.filter(|before| is_still(before, service, present)) {
