@@ -42,6 +42,9 @@ pub enum Error {
     /// A rollout cannot be changed.
     #[error("{0}")]
     Rollout(String),
+    /// Workers cannot be restarted.
+    #[error("{0}")]
+    Restart(String),
     /// A worker has no log.
     #[error("{0}")]
     Logs(String),
@@ -76,6 +79,7 @@ impl Error {
             | Self::Training(_)
             | Self::Trust(_)
             | Self::Rollout(_)
+            | Self::Restart(_)
             | Self::Logs(_)
             | Self::Nodes(_)
             | Self::Metrics(_)

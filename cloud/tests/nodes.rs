@@ -74,6 +74,26 @@ async fn node_whose_agent_connects_gets_an_edge_node_with_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn command_shows_nodes_and_what_runs_on_one() {
+    let harness = Harness::start().await;
+    let (_agent, _) = harness.counting_agent().await;
+    let is_seen = |it: &EdgeNode| status(it).agent_version.is_some();
+    harness.until_edge_node("edge0", "its version", is_seen).await;
+    let (text, error, ok) = harness.try_neptune(&["nodes"]);
+    assert!(ok, "{error}");
+    let line = text.lines().find(|line| line.starts_with("edge0 ")).unwrap();
+    let cells: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(cells, ["edge0", "True", "test", "-", "-", "1", "KeyInUse"], "{text}");
+    let (text, error, ok) = harness.try_neptune(&["nodes", "edge0"]);
+    assert!(ok, "{error}");
+    assert!(text.contains("Ready      True (AgentConnected) for "), "{text}");
+    let object = format!("default     jis/{}   edge ", harness::SERVICE);
+    assert!(text.contains(&object), "{text}");
+    let (_, error, ok) = harness.try_neptune(&["nodes", "edge7"]);
+    assert!(!ok && error.contains("no agent of node edge7 has connected"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn messages_of_a_revoked_node_are_dropped_until_it_is_restored() {
     let harness = Harness::start().await;
     let (mut agent, task) = harness.counting_agent().await;

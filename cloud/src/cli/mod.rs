@@ -10,6 +10,7 @@
 mod logs;
 mod nodes;
 mod record_metrics;
+mod restart;
 mod rollout;
 mod run;
 mod status;
@@ -22,8 +23,9 @@ use neptune_program::logs::LogFlags;
 
 pub use self::{
     logs::{Logs, WorkerArgument},
-    nodes::{Revoke, Trust},
+    nodes::{Nodes, Revoke, Trust},
     record_metrics::{RecordMetrics, Side},
+    restart::{Restart, RestartedWorker},
     rollout::{Rollout, RolloutCommand},
     run::{EventBus, MissingReferences, Run, Transport, WorkerReportFlags},
     status::{NodeFilter, ObjectArgument, Output, Status},
@@ -92,6 +94,15 @@ Examples:
   kubectl neptune logs -f jis/digits cloud -n default
   kubectl neptune logs im/mnist transformer --node edge0 --since 10m --tail 1000")]
     Logs(Logs),
+    /// Show the nodes with an agent, or one of them with its workers, devices and problems.
+    ///
+    /// It needs the right to list and get edgenodes. The workers are those of the objects that the
+    /// caller may list, in all namespaces or in that of the kubeconfig context.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune nodes
+  kubectl neptune nodes edge0")]
+    Nodes(Nodes),
     /// Stop the run of a TrainingModel, start another one, or export its rounds.
     #[command(after_help = "\
 Examples:
@@ -118,6 +129,18 @@ Examples:
         #[command(subcommand)]
         command: RolloutCommand,
     },
+    /// Restart the workers of a JointInferenceService, or the server of an InferenceModel.
+    ///
+    /// Sets the annotation neptune.io/restartedAt of the object. Each container is replaced once;
+    /// nodes that are offline restart theirs when they reconnect, and a worker that finished runs
+    /// again. Removing the annotation restarts nothing. With a rollout, and without --node, the nodes
+    /// restart in turn. It needs the right to get and patch the object.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune restart digits
+  kubectl neptune restart jis/digits edge --node edge0,edge1 -n default
+  kubectl neptune restart im/mnist")]
+    Restart(Restart),
     /// Trust the key of a node that waits, or a key before the node connects.
     ///
     /// Writes the key to spec.trustedKey of the EdgeNode: from then on no other key of the node is

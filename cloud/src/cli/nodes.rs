@@ -1,9 +1,20 @@
-//! The flags of `trust` and `revoke`.
+//! The flags of `nodes`, `trust` and `revoke`.
 
 use clap::Args;
 use neptune_wire::{KeyPin, NodeName};
 
 use super::ClusterFlags;
+
+/// The flags of `nodes`.
+#[derive(Debug, Args)]
+pub struct Nodes {
+    /// Name of a node, of which to print all that is known. Default: a line per node.
+    #[arg(value_name = "NODE")]
+    pub node: Option<NodeName>,
+    /// Kubeconfig and context of the API server.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+}
 
 /// The flags of `trust`.
 #[derive(Debug, Args)]

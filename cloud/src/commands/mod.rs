@@ -3,7 +3,9 @@
 mod connect;
 mod crds;
 mod logs;
+mod nodes;
 mod record_metrics;
+mod restart;
 mod rolled_out;
 mod rollout;
 mod rollout_undo;
@@ -14,7 +16,9 @@ mod trust;
 
 pub use crds::crds;
 pub use logs::logs;
+pub use nodes::nodes;
 pub use record_metrics::record_metrics;
+pub use restart::restart;
 pub use rollout::rollout;
 pub use status::status;
 pub use training::training;

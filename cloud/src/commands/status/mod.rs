@@ -6,19 +6,19 @@ mod build;
 mod cascade;
 mod dataset_page;
 mod fleet;
-mod format;
+pub(super) mod format;
 mod model_page;
-mod node_rows;
+pub(super) mod node_rows;
 mod page;
 mod ready_page;
-mod section;
+pub(super) mod section;
 mod service_page;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(super) mod text;
 mod training;
 mod training_page;
-mod worker_rows;
+pub(super) mod worker_rows;
 
 use std::{fmt::Debug, io::Write as _};
 
@@ -207,6 +207,6 @@ where
     }
 }
 
-fn is_forbidden(error: &kube::Error) -> bool {
+pub(super) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }

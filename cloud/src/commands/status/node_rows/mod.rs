@@ -19,8 +19,11 @@ use neptune_cloud_kinds::fleet::rows::owner_label;
 
 use self::{
     layout::{Columns, Lines, details},
+    sources::{listed_only, of_model, refused},
+};
+pub use self::{
     row::NodeRow,
-    sources::{listed_only, of_model, of_servers, of_slice, of_status, refused},
+    sources::{of_servers, of_slice, of_status},
 };
 use super::get;
 use crate::{
