@@ -34,6 +34,7 @@ use neptune_program::{
     random::unique_id,
 };
 use neptune_store::{ModelStore, PeerFetch, StorePolicy};
+use neptune_wire::LogKind;
 use rustix::thread::CapabilitySet;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -180,6 +181,7 @@ fn engine(config: &Config) -> Docker {
     Docker::new(&config.docker_socket)
         .with_registry_config(config.registry_config.clone())
         .with_logs(config.report_logs)
+        .with_training_logs(config.remote_logs.contains(&LogKind::Training))
         .with_devices(!config.devices.offers.is_empty())
 }
 

@@ -128,3 +128,24 @@ async fn log_stays_on_a_node_whose_operator_does_not_allow_it() {
     assert_eq!((problem.reason, problem.message), (AnswerReason::LogsNotAllowed, expected));
     assert_eq!(refused.text, "");
 }
+
+#[tokio::test]
+async fn last_lines_of_a_failed_worker_follow_remote_logs() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    for (kinds, expected) in [
+        ("worker", "last log lines: a line of the log;"),
+        (
+            "server,training",
+            "not reported (--remote-logs worker of the agent allows it); run docker logs ",
+        ),
+    ] {
+        let mut agent = Agent::new(&broker.url());
+        agent.extra = vec!["--remote-logs".to_owned(), kinds.to_owned()];
+        agent.start();
+        let cloud = Cloud::connect(&agent);
+        cloud.insert(SERVICE, &writing(&unique("w"), &image, "echo a line of the log; exit 3"));
+        let has_text =
+            |report: &neptune_wire::StatusReport| report.workers[0].message.contains(expected);
+        cloud.status(SERVICE, expected, has_text).await;
+    }
+}

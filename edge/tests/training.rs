@@ -82,6 +82,8 @@ impl Fixture {
             dir.join("samples").display().to_string(),
             "--max-training-containers".to_owned(),
             slots.to_string(),
+            "--remote-logs".to_owned(),
+            "training".to_owned(),
         ];
         let aggregator = Aggregator::start(&dir.join("aggregator")).await;
         aggregator.add_content(base());

@@ -33,6 +33,8 @@ pub struct Docker {
     pub(crate) registry_config: Option<PathBuf>,
     /// Whether the logs of containers are read.
     pub(crate) reads_logs: bool,
+    /// Whether the last lines of trainings and aggregators may leave the node.
+    pub(crate) reports_trainings: bool,
     /// Whether workers may request devices, so that the containers of all agents matter.
     offers_devices: bool,
     client: OnceLock<bollard::Docker>,
@@ -45,6 +47,7 @@ impl Docker {
             socket: socket.to_string_lossy().into_owned(),
             registry_config: None,
             reads_logs: true,
+            reports_trainings: true,
             offers_devices: false,
             client: OnceLock::new(),
         }
@@ -61,6 +64,12 @@ impl Docker {
     #[must_use]
     pub fn with_logs(self, reads_logs: bool) -> Self {
         Self { reads_logs, ..self }
+    }
+
+    /// Whether the last lines of trainings and aggregators may leave the node.
+    #[must_use]
+    pub fn with_training_logs(self, reports_trainings: bool) -> Self {
+        Self { reports_trainings, ..self }
     }
 
     /// Whether workers may request devices, so that the containers of all agents matter.

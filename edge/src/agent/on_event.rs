@@ -4,8 +4,9 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
-use neptune_agent_core::domain::{
-    engine_observation::EngineObservation, outcome::StepOutcome, problem::Problem,
+use neptune_agent_core::{
+    domain::{engine_observation::EngineObservation, outcome::StepOutcome, problem::Problem},
+    logs::tails::withhold,
 };
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};
@@ -222,9 +223,13 @@ impl Agent {
     fn on_containers_observed(
         &mut self,
         seq: u64,
-        result: Result<EngineObservation, Problem>,
+        mut result: Result<EngineObservation, Problem>,
         now: Instant,
     ) {
+        if let Ok(observation) = &mut result {
+            let containers = observation.containers.iter_mut().filter_map(|it| it.as_mut().ok());
+            withhold(containers, &self.desired.desired, &self.config.remote_logs);
+        }
         if !self.containers.on_observed(seq, result, now, random()) {
             return;
         }

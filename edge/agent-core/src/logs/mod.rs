@@ -4,3 +4,4 @@
 pub mod lines;
 pub mod requests;
 pub mod source;
+pub mod tails;

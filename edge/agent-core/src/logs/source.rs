@@ -100,7 +100,7 @@ fn named(
 }
 
 /// A kind in a message, and as a value of `--remote-logs`.
-fn texts_of_kind(kind: LogKind) -> (&'static str, &'static str) {
+pub(super) fn texts_of_kind(kind: LogKind) -> (&'static str, &'static str) {
     match kind {
         LogKind::Server => ("model servers", "server"),
         LogKind::Gateway => ("gateways", "gateway"),

@@ -16,9 +16,10 @@ use std::{collections::HashMap, sync::Arc};
 use jiff::Timestamp;
 use neptune_agent_core::{
     domain::problem::Problem,
+    logs::tails::withheld,
     supervision::{Claim, Exit, RestartPolicy, RunState, Use},
 };
-use neptune_wire::WorkerReason;
+use neptune_wire::{LogKind, WorkerReason};
 
 pub use run::NewContainer;
 
@@ -108,8 +109,12 @@ impl Supervisor {
         Ok(adopted)
     }
 
-    /// The last lines that a program wrote.
+    /// The last lines that the program of a training or an aggregator wrote, or why they are not
+    /// reported.
     pub async fn log(&self, id: &str) -> String {
+        if self.docker.reads_logs && !self.docker.reports_trainings {
+            return withheld(LogKind::Training, id);
+        }
         self.docker.log_tail(id, PROGRAM_LOG).await
     }
 }
