@@ -88,7 +88,7 @@ python_library() {
     python_tests "$older" tests/test_worker.py tests/test_server.py >"$folder/paho-1.log" 2>&1 &
     local tests=$!
     local ruff=$folder/checks/bin/ruff options=(--quiet --no-cache --config $library/pyproject.toml)
-    local sources=($library examples/federated examples/helmet-detection)
+    local sources=($library examples/camera examples/federated examples/helmet-detection)
     "$ruff" check "${options[@]}" "${sources[@]}"
     "$ruff" format --check "${options[@]}" "${sources[@]}" ||
         fail "the format differs: run ruff format --config $library/pyproject.toml ${sources[*]}"

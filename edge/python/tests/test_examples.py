@@ -16,6 +16,7 @@ from conftest import LIBRARY, TIMEOUT, accepts, eventually, free_port
 ROOT = LIBRARY.parents[1]
 HELMET = ROOT / "examples/helmet-detection"
 FEDERATED = ROOT / "examples/federated"
+CAMERA = ROOT / "examples/camera"
 
 
 def environment(**variables):
@@ -117,6 +118,60 @@ def test_workers_of_the_helmet_example_answer_hard_frames_in_the_cloud(mosquitto
     for worker in processes:
         worker.send_signal(signal.SIGTERM)
     assert [worker.wait(TIMEOUT) for worker in processes] == [0, 0]
+
+
+def test_workers_of_the_camera_example_count_frames_of_a_camera_that_comes_back(mosquitto, tmp_path):
+    port, camera_port, reports = free_port(), free_port(), mosquitto.reports()
+    shared = {"SERVICE_NAME": "camera", "PARAMETERS": '[{"key": "rate", "value": "50"}]'}
+    cloud = {"MODEL_URL": str(CAMERA / "models/big.json"), "BIG_MODEL_BIND_PORT": str(port)}
+    edge = {
+        "MODEL_URL": str(CAMERA / "models/small.json"),
+        "MQTT_URL": mosquitto.url,
+        "WORKER_NAME": "camera-edge",
+        "HEM_NAME": "MaxProbability",
+        "HEM_PARAMETERS": '[{"key": "threshold", "value": "0.8"}]',
+        "BIG_MODEL_URL": f"http://127.0.0.1:{port}",
+        "CAMERA_HOST": f"127.0.0.1:{camera_port}",
+    }
+    with (tmp_path / "log").open("wb") as log:
+
+        def process(script, *arguments, **variables):
+            command = [sys.executable, str(CAMERA / script), *arguments]
+            return subprocess.Popen(command, env=environment(**shared, **variables), stdout=log, stderr=log)
+
+        camera = process("standin.py", str(camera_port))
+        processes = [process("cloud_inference.py", **cloud)]
+        eventually(lambda: accepts(port) and accepts(camera_port), "the cloud worker and the camera to listen")
+        processes.append(process("edge_inference.py", **edge))
+        report = reports.until(lambda report: report["taskInfo"]["hardExampleNumber"] > 0, "a hard frame")
+        assert report["taskInfo"]["fallbackNumber"] == 0, (tmp_path / "log").read_text()
+        camera.kill()
+        camera.wait()
+        text = "the camera 127.0.0.1:"
+        eventually(lambda: text in (tmp_path / "log").read_text(), "the end of the camera")
+        counted = report["taskInfo"]["inferenceNumber"]
+        processes.append(process("standin.py", str(camera_port)))
+        reports.until(lambda report: report["taskInfo"]["inferenceNumber"] > counted + 20, "frames of the next camera")
+    for worker in processes[:2]:
+        worker.send_signal(signal.SIGTERM)
+    assert [worker.wait(TIMEOUT) for worker in processes[:2]] == [0, 0]
+    processes[2].kill()
+    processes[2].wait()
+
+
+def test_frames_of_the_camera_example_are_those_of_a_stream_or_a_device(tmp_path):
+    code = "import io, sys, camera; print([len(frame) for frame in %s])"
+    stream = (
+        b"--f\r\nContent-Length: 3\r\n\r\nabc\r\n--f\r\nX: y\r\ncontent-length: 2\r\n\r\nde\r\n"
+        b"--f\r\nContent-Length: 9\r\n\r\ncut"
+    )
+    packages = {"PYTHONPATH": os.pathsep.join([str(CAMERA), str(LIBRARY)])}
+    parts = run("-c", code % f"camera.parts(io.BytesIO({stream!r}))", **packages)
+    assert parts.stdout == "[3, 2]\n", parts.stderr
+    device = tmp_path / "device"
+    device.write_bytes(bytes(5000))
+    frames = run("-c", code % f"camera.frames({str(device)!r})", **packages)
+    assert frames.stdout == "[4096, 904]\n", frames.stderr
 
 
 def test_table_of_the_helmet_example_is_what_the_models_reach():
