@@ -160,6 +160,14 @@ impl EngineSocket<'_> {
 
     /// The container of this ID or name; `None` if it does not exist.
     pub async fn inspect(&self, container: &str) -> Result<Option<ContainerDetails>, DockerError> {
+        self.inspect_as(container).await
+    }
+
+    /// The container of this ID or name, with other fields; `None` if it does not exist.
+    pub async fn inspect_as<T: DeserializeOwned>(
+        &self,
+        container: &str,
+    ) -> Result<Option<T>, DockerError> {
         let path = format!("/containers/{}/json", encoded(container));
         match self.get(&path).await {
             Ok(details) => Ok(Some(details)),

@@ -4,6 +4,7 @@
 
 mod containers;
 mod create;
+pub mod describe;
 mod devices;
 pub mod docker;
 pub mod event;

@@ -7,7 +7,7 @@ use neptune_program::duration::parse;
 
 /// When images are removed that this agent pulled and that nothing on the node uses any more. Images
 /// of versions for rollback are used.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ImageGcArgs {
     /// Disk space in bytes that unused images may occupy, as `docker images` shows it. Above it, the
     /// longest unused ones are removed. 0: no limit.
@@ -46,7 +46,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// Rights and limits of the containers of workers and model servers. A resource can change the user,
 /// the root file system and the limits of its own containers.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ContainerArgs {
     /// Network of containers: `host`, or the name of a Docker network such as `bridge`. On a Docker
     /// network, containers do not reach the node's loopback addresses, and the ports of cloud

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// Devices of the node that workers, model servers and trainings may request in resources.limits.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct DeviceArgs {
     /// Device that containers may request, as RESOURCE=SOURCE[+SOURCE...] with RESOURCE such as
     /// neptune.io/camera. SOURCE: a path below /dev, optionally with :/path/in/container, or a pattern

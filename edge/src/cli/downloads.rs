@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct DownloadArgs {
     /// Bytes per second of all downloads of models, datasets and scripts from URLs together, such as
     /// 2MiB. Content from other nodes and images are not limited. Default: no limit.

@@ -6,6 +6,7 @@
     reason = "the texts are shown to users as they are"
 )]
 
+mod bundle;
 mod containers;
 mod devices;
 mod doctor;
@@ -20,6 +21,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use neptune_program::logs::LogFlags;
 
 pub use self::{
+    bundle::BundleArgs,
     containers::{ContainerArgs, ImageGcArgs},
     devices::DeviceArgs,
     doctor::DoctorArgs,
@@ -62,6 +64,10 @@ pub enum Command {
     /// same time.
     #[command(after_help = DOCTOR_HELP)]
     Doctor(Box<DoctorArgs>),
+    /// Collect in one file what helps to find a fault: the findings of doctor, the settings, the
+    /// containers. Accepts the options of `run`. The agent may run at the same time.
+    #[command(after_help = bundle::HELP)]
+    Bundle(Box<BundleArgs>),
     /// Download one model, verify and unpack it, and move it to its output path when it is
     /// complete.
     #[command(after_help = FETCH_HELP)]

@@ -16,7 +16,7 @@ pub enum ModelSharing {
 /// Limits on model downloads. Credentials and endpoint for s3:// come from the standard AWS
 /// variables, such as `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`, and from the file in
 /// `AWS_SHARED_CREDENTIALS_FILE`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
     /// Network, address or host from which downloads are allowed although it is loopback,
     /// link-local or a cloud metadata service. May be repeated; the variable is a comma-separated

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct PeerArgs {
     /// Share models that have a sha256sum with the nodes of the same zone (label
     /// topology.kubernetes.io/zone) whose agents do the same: fetch them from each other before their

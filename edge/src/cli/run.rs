@@ -13,7 +13,7 @@ use super::{
     Transport,
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// Name of this node in the cluster.
     #[arg(long, env = "NEPTUNE_NODE_NAME", value_name = "NAME")]

@@ -1,5 +1,6 @@
 //! The commands of the program.
 
+mod bundle;
 pub mod doctor;
 mod fetch;
 mod sidecar;
@@ -23,7 +24,8 @@ const LOG_FILTER: &str = "info,rustls_platform_verifier=off";
 pub fn run(cli: Cli) -> ExitCode {
     let Cli { command, logs } = cli;
     // The doctor prints a report instead.
-    let log_filter = if matches!(command, Command::Doctor(_)) { "off" } else { LOG_FILTER };
+    let log_filter =
+        if matches!(command, Command::Doctor(_) | Command::Bundle(_)) { "off" } else { LOG_FILTER };
     // The agent's loop runs on the main thread; links, downloads and Docker calls on two others.
     let program = Program { name: "neptune-edge", log_filter, threads: Threads::Number(2) };
     let is_configuration = |error: &Error| error.class() == ErrorClass::Configuration;
@@ -45,6 +47,7 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Bundle(args) => Box::pin(bundle::bundle(*args)).await?,
         Command::Fetch(args) => fetch::fetch(args).await?,
         Command::Sidecar(args) => {
             sidecar::sidecar(args, stop_signal().map_err(Error::Signals)?).await?;

@@ -261,7 +261,7 @@ mod tests {
         let base = base.chunks(2).filter(|pair| !given(pair[0])).flatten();
         match Cli::try_parse_from(base.chain(extra)).unwrap().command {
             Command::Run(args) => config(*args),
-            Command::Fetch(_) | Command::Doctor(_) | Command::Sidecar(_) => {
+            Command::Fetch(_) | Command::Doctor(_) | Command::Bundle(_) | Command::Sidecar(_) => {
                 panic!("the command is run")
             }
         }

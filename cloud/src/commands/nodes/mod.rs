@@ -87,6 +87,8 @@ where
     let (kind, step) = (K::plural(&()), format!("list {}", K::plural(&())));
     match list(&Api::<K>::all(client.clone())).await {
         Err(error) if is_forbidden(&error) => {}
+        // Its CRD is not installed.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
         result => return result.map_err(Error::api(step)),
     }
     let (what, result) = match list(&Api::<K>::namespaced(client.clone(), namespace)).await {

@@ -67,14 +67,19 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Checks the node, prints the findings to standard output, and returns whether there are no
 /// errors.
 pub async fn doctor(args: DoctorArgs) -> bool {
-    let findings = match config(args.run.or_environment(variable)) {
-        Ok(config) => assess::assess(&Box::pin(collect(&config, &args.resolve)).await),
-        Err(error) => vec![invalid_settings(error)],
-    };
+    let findings = findings(&args).await;
     let output = if args.json { report::json(&findings) } else { report::text(&findings) };
     // A closed standard output is not an error of the node.
     let _ = std::io::stdout().write_all(output.as_bytes());
     !report::has_errors(&findings)
+}
+
+/// Checks the node.
+pub async fn findings(args: &DoctorArgs) -> Vec<Finding> {
+    match config(args.run.clone().or_environment(variable)) {
+        Ok(config) => assess::assess(&Box::pin(collect(&config, &args.resolve)).await),
+        Err(error) => vec![invalid_settings(error)],
+    }
 }
 
 fn invalid_settings(error: Error) -> Finding {
