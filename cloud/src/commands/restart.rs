@@ -143,7 +143,7 @@ fn warning(known: &[EdgeNode], nodes: &BTreeSet<String>) -> Option<String> {
         let supports = status.is_some_and(|status| status.supports.iter().any(|it| it == FEATURE));
         has_agent && !supports && nodes.contains(&node.name_any())
     };
-    let old: Vec<_> = known.iter().filter(ignores).map(|node| node.name_any()).collect();
+    let old: Vec<_> = known.iter().filter(ignores).map(kube::ResourceExt::name_any).collect();
     let names = old.join(", ");
     (!old.is_empty())
         .then(|| format!("warning: these agents restart nothing until they are upgraded: {names}"))

@@ -225,7 +225,7 @@ mod tests {
         .unwrap()
     }
 
-    fn service(status: serde_json::Value) -> JointInferenceService {
+    fn service(status: &serde_json::Value) -> JointInferenceService {
         let worker = json!({"frameworkType": "container", "image": "i"});
         serde_json::from_value(json!({
             "apiVersion": "neptune.io/v1alpha1", "kind": "JointInferenceService",
@@ -246,7 +246,7 @@ mod tests {
             {"node": "edge0", "state": "Running"},
             {"node": "edge1", "state": "Failed", "reason": "CrashLoopBackOff", "message": "exit code 1\nTraceback"},
         ]);
-        let workers = of_service(&service(json!({ "edgeWorkers": rows })), &[]);
+        let workers = of_service(&service(&json!({ "edgeWorkers": rows })), &[]);
         let mut unseen = node("a");
         unseen.status = None;
         let text = table(&[node("edge1"), unseen], &workers);
@@ -289,7 +289,7 @@ mod tests {
             {"node": "shop-2", "state": "Pending", "reason": "Starting"},
         ]));
         let status = json!({"slices": {"count": 2, "nodes": 2}});
-        let workers = of_service(&service(status), &[&first, &second]);
+        let workers = of_service(&service(&status), &[&first, &second]);
         let text = |workers: &[NodeWorker]| -> Vec<String> {
             let text =
                 |it: &NodeWorker| format!("{} {} {} {}", it.node, it.object, it.worker, it.state);
