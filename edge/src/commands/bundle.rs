@@ -159,7 +159,7 @@ mod tests {
             "--node-name",
             "edge0",
             "--mqtt-url",
-            "mqtts://edge0:secret@broker:8883",
+            "mqtts://edge0:hunter2@broker:8883",
             "--registry-config",
             "/etc/neptune/registries.json",
             "--allow-device",
@@ -172,6 +172,6 @@ mod tests {
         assert_eq!(value("registry-config"), "/etc/neptune/registries.json");
         assert_eq!(value("allow-device"), "a.b/c=/dev/null");
         assert_eq!(settings["node-name"].source, "CommandLine");
-        assert!(!serde_json::to_string(&settings).unwrap().contains("secret"));
+        assert!(!serde_json::to_string(&settings).unwrap().contains("hunter2"));
     }
 }
