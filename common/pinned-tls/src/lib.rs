@@ -16,11 +16,13 @@
 mod authority;
 mod key;
 mod pin;
+mod signature;
 mod verify;
 
 pub use crate::{
     authority::Authority,
     key::{KeyError, TlsKey},
-    pin::pin_of,
+    pin::{pin_of, pin_of_key},
+    signature::is_signed,
     verify::{client_config, server_config},
 };

@@ -10,10 +10,15 @@ use sha2::{Digest as _, Sha256};
 #[must_use]
 pub fn pin_of(certificate: &CertificateDer<'_>) -> Option<KeyPin> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    let digest = Sha256::digest(parsed.subject_public_key_info().as_ref());
+    Some(pin_of_key(parsed.subject_public_key_info().as_ref()))
+}
+
+/// Returns the pin of a public key, a `SubjectPublicKeyInfo` in DER.
+#[must_use]
+pub fn pin_of_key(key: &[u8]) -> KeyPin {
     let mut pin = String::from("sha256:");
-    for byte in digest {
+    for byte in Sha256::digest(key) {
         write!(pin, "{byte:02x}").expect("a String takes any text");
     }
-    Some(KeyPin(pin))
+    KeyPin(pin)
 }

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentFeature, ContainerMount, ContainerProbes, DeviceRequests};
+use crate::{
+    AgentFeature, ConfigContent, ContainerMount, ContainerProbes, DeviceRequests, MountSource,
+    SealedSecret, SecretVariable,
+};
 
 /// The role of a worker in a joint inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -53,6 +56,19 @@ pub struct ContainerProgram {
     /// The probes that an agent runs. Empty in Pods, which have those of the spec.
     #[serde(default, skip_serializing_if = "ContainerProbes::is_empty")]
     pub probes: ContainerProbes,
+    /// Environment variables with values of `secrets`. They win over those of `env`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_env: Vec<SecretVariable>,
+    /// The Secrets that the agent opens for the container. Empty in Pods, which refer to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SealedSecret>,
+    /// The `ConfigMap`s that `mounts` name. Empty in Pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub configs: Vec<ConfigContent>,
+    /// Names of the `secrets` with credentials of registries (`.dockerconfigjson`), in the order in
+    /// which they are tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pull_secrets: Vec<String>,
     /// The rights of the container.
     #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
     pub rights: ContainerRights,
@@ -69,8 +85,28 @@ impl ContainerProgram {
             (!self.devices.is_empty(), AgentFeature::Devices),
             (has_volumes, AgentFeature::Volumes),
             (!self.probes.is_empty(), AgentFeature::Probes),
+            (self.has_values(), AgentFeature::Sealed),
         ];
         needed.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, feature)| feature).collect()
+    }
+}
+
+impl ContainerProgram {
+    /// Whether the container gets values of Secrets or files of `ConfigMap`s.
+    pub fn has_values(&self) -> bool {
+        let is_value = |mount: &ContainerMount| {
+            matches!(mount.source(), Some(MountSource::Config(..) | MountSource::Secret(..)))
+        };
+        !self.secret_env.is_empty()
+            || !self.secrets.is_empty()
+            || !self.configs.is_empty()
+            || !self.pull_secrets.is_empty()
+            || self.mounts.iter().any(is_value)
+    }
+
+    /// Removes the ciphertexts, which differ each time that the same values are sealed.
+    pub(crate) fn remove_sealed(&mut self) {
+        self.secrets.iter_mut().for_each(|secret| secret.sealed.clear());
     }
 }
 
@@ -161,6 +197,9 @@ pub enum WorkerReason {
     VolumeMissing,
     /// A probe of the worker failed; it is restarted after a backoff.
     Unhealthy,
+    /// A Secret of the worker cannot be opened on the node: it is sealed to another key, or to another
+    /// program.
+    SecretUnreadable,
     /// The worker exited and is restarted after a backoff.
     CrashLoopBackOff,
     /// The kernel killed the worker because of its memory limit.
@@ -208,6 +247,24 @@ mod tests {
             (json!({"workingDir": "/state"}), vec![AgentFeature::Volumes]),
             (json!({"probes": {"liveness": {"tcpPort": 5}}}), vec![AgentFeature::Probes]),
             (json!({"probes": {}}), vec![]),
+            (
+                json!({"secretEnv": [{"name": "A", "secret": "b", "key": "c"}]}),
+                vec![AgentFeature::Sealed],
+            ),
+            (
+                json!({"secrets": [{"name": "b", "version": "1", "sealKey": ""}]}),
+                vec![AgentFeature::Sealed],
+            ),
+            (json!({"configs": [{"name": "b", "version": "1"}]}), vec![AgentFeature::Sealed]),
+            (json!({"pullSecrets": ["b"]}), vec![AgentFeature::Sealed]),
+            (
+                json!({"mounts": [{"name": "b", "path": "/b", "config": "b"}]}),
+                vec![AgentFeature::Volumes, AgentFeature::Sealed],
+            ),
+            (
+                json!({"mounts": [{"name": "b", "path": "/b", "secret": "b"}]}),
+                vec![AgentFeature::Volumes, AgentFeature::Sealed],
+            ),
             (json!({ "mounts": mount }), vec![AgentFeature::Volumes]),
             (
                 json!({"devices": {"a.b/c": 1}, "mounts": mount}),

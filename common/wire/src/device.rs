@@ -93,6 +93,8 @@ pub enum AgentFeature {
     Probes,
     /// A container is replaced when its restart is requested.
     Restart,
+    /// Containers get the Secrets and `ConfigMap`s that they name.
+    Sealed,
     /// A feature of a newer agent.
     #[serde(other)]
     Unknown,

@@ -232,9 +232,32 @@ pub struct Delete {
 }
 
 impl ObjectContent {
-    /// Computes the hash of the content. Only the sender computes it; receivers compare it.
+    /// Computes the hash of the content. Only the sender computes it; receivers compare it. The
+    /// ciphertexts of Secrets are not part of it: equal values that are sealed again are no change.
     pub fn hash(&self) -> ContentHash {
-        ContentHash::compute(self)
+        if !self.programs().any(|program| !program.secrets.is_empty()) {
+            return ContentHash::compute(self);
+        }
+        let mut unsealed = self.clone();
+        unsealed.programs_mut().for_each(ContainerProgram::remove_sealed);
+        ContentHash::compute(&unsealed)
+    }
+
+    /// Returns the programs of the workers and of the model server with its transformer: those that
+    /// may have Secrets.
+    pub fn programs(&self) -> impl Iterator<Item = &ContainerProgram> {
+        let serving = self.serving.as_deref();
+        let transformer = serving.and_then(|server| server.transformer.as_deref());
+        let workers = self.workers.iter().map(|worker| &worker.program);
+        workers.chain(serving.map(|it| &it.program)).chain(transformer.map(|it| &it.program))
+    }
+
+    fn programs_mut(&mut self) -> impl Iterator<Item = &mut ContainerProgram> {
+        let serving = self.serving.as_deref_mut().into_iter().flat_map(|server| {
+            let transformer = server.transformer.as_deref_mut().map(|it| &mut it.program);
+            [Some(&mut server.program), transformer].into_iter().flatten()
+        });
+        self.workers.iter_mut().map(|worker| &mut worker.program).chain(serving)
     }
 }
 
@@ -362,6 +385,49 @@ mod tests {
         spec["config"]["queue"] = json!({"length": 3});
         let newer: GatewaySpec = serde_json::from_value(spec.clone()).unwrap();
         assert_eq!(serde_json::to_value(newer).unwrap(), spec, "of a newer controller");
+    }
+
+    #[test]
+    fn values_that_are_sealed_again_have_the_same_hash() {
+        let program = |sealed: &str, key: &str| {
+            json!({
+                "image": "i",
+                "secrets": [{
+                    "name": "s", "version": "u/1", "keys": ["a"], "sealKey": key, "sealed": sealed,
+                }],
+            })
+        };
+        let decoded = |sealed: &str, key: &str| -> ObjectContent {
+            let mut worker = json!({"name": "w", "role": "edge"});
+            let mut server = json!({
+                "name": "s", "modelName": "m", "port": 1,
+                "health": {
+                    "periodMs": 1, "timeoutMs": 1, "startWithinMs": 1, "probationMs": 1,
+                },
+                "transformer": {"serverPort": 2},
+            });
+            let program = program(sealed, key);
+            for it in [&mut worker, &mut server["transformer"]] {
+                it.as_object_mut().unwrap().extend(program.as_object().unwrap().clone());
+            }
+            server.as_object_mut().unwrap().extend(program.as_object().unwrap().clone());
+            let mut content = content("JointInferenceService", &json!({}));
+            content["workers"] = json!([worker]);
+            content["serving"] = server;
+            serde_json::from_value(content).unwrap()
+        };
+        let first = decoded("AAAA", "sha256:0");
+        assert_eq!(first.programs().count(), 3);
+        assert_eq!(decoded("BBBB", "sha256:0").hash(), first.hash());
+        assert_eq!(decoded("", "sha256:0").hash(), first.hash(), "before it is sealed");
+        assert_ne!(decoded("AAAA", "sha256:1").hash(), first.hash());
+
+        // What an agent decodes has the ciphertext and the same hash.
+        let insert = Insert { revision: Revision(7), hash: first.hash(), content: first.clone() };
+        let received: Insert = crate::decode(&crate::encode(&insert)).unwrap();
+        assert_eq!(received.content, first);
+        assert_eq!(received.content.hash(), insert.hash);
+        assert_eq!(received.content.workers[0].program.secrets[0].sealed, "AAAA");
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod resource;
 mod restart;
 mod revision;
 pub mod run_totals;
+mod sealed;
 mod serving;
 mod sorted_map;
 pub mod source;
@@ -98,6 +99,10 @@ pub use resource::Resource;
 pub use restart::{RestartTime, RestartTimeError};
 pub use revision::{Revision, RevisionClock};
 pub use run_totals::{RunReport, RunTotals};
+pub use sealed::{
+    ConfigContent, SealKeyId, SealKeyReport, SealPublicKey, SealPublicKeyError, SealScope,
+    SealedSecret, SecretVariable,
+};
 pub use serving::{
     DownloadProgress, HealthCheck, LoadFailure, ModelServer, ModelServerReport, ServedModel,
     ServerUpdateMode, TRANSFORMER_FAILED, Transformer, TransformerProxy, Transition,

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AgentFeature, AgentInstance, AggregatorReport, ContentHash, Counters, DatasetReport,
     GatewayReport, KeyPin, LogKind, ModelOutput, ModelPresenceReport, ModelServerReport,
-    OfferedDevice, PeerEndpoint, Revision, Role, TrainingReport, WorkerName, WorkerReason, gateway,
-    unknown, unknown::deserialize_known,
+    OfferedDevice, PeerEndpoint, Revision, Role, SealKeyReport, TrainingReport, WorkerName,
+    WorkerReason, gateway, unknown, unknown::deserialize_known,
 };
 
 /// The status of an object on a node.
@@ -224,6 +224,14 @@ pub struct NodeReport {
         deserialize_with = "unknown::raw_list"
     )]
     pub remote_logs: Vec<LogKind>,
+    /// The key to which the secrets of the node are sealed. Absent in reports of earlier agents, and
+    /// while the key cannot be read.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "unknown::optional"
+    )]
+    pub seal_key: Option<Box<SealKeyReport>>,
 }
 
 /// A problem of a node that concerns all of its objects.

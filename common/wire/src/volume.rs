@@ -1,5 +1,7 @@
 //! The volumes that agents mount in containers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// A volume that an agent mounts in a container. One of the sources is set; none is a source of a newer
@@ -20,6 +22,16 @@ pub struct ContainerMount {
     /// What `host_path` must be. Absent: a directory or a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_path_type: Option<HostPathType>,
+    /// Name of a `ConfigMap` whose keys are files. The volume is read-only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// Name of a Secret whose keys are files. The volume is read-only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// The keys of the `ConfigMap` or Secret by their path in the volume. Absent: each key is a file of
+    /// its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<BTreeMap<String, String>>,
     /// Whether the container cannot write to the volume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
@@ -57,17 +69,24 @@ pub enum MountSource<'a> {
     Memory(u64),
     /// A path of the node, with the type that it must have.
     Host(&'a str, Option<HostPathType>),
+    /// Files with keys of this `ConfigMap`, by path; without paths all keys.
+    Config(&'a str, Option<&'a BTreeMap<String, String>>),
+    /// Files with keys of this Secret, by path; without paths all keys.
+    Secret(&'a str, Option<&'a BTreeMap<String, String>>),
 }
 
 impl ContainerMount {
     /// Returns the source of the mount; `None` for one of a newer controller.
     pub fn source(&self) -> Option<MountSource<'_>> {
-        match (&self.empty_dir, &self.host_path) {
-            (Some(EmptyDirMount { memory_bytes: None }), None) => Some(MountSource::Disk),
-            (Some(EmptyDirMount { memory_bytes: Some(bytes) }), None) => {
-                Some(MountSource::Memory(*bytes))
+        let Self { empty_dir, host_path, config, secret, items, .. } = self;
+        let items = items.as_ref();
+        match (empty_dir, host_path, config, secret) {
+            (Some(EmptyDirMount { memory_bytes }), None, None, None) => {
+                Some(memory_bytes.map_or(MountSource::Disk, MountSource::Memory))
             }
-            (None, Some(path)) => Some(MountSource::Host(path, self.host_path_type)),
+            (None, Some(path), None, None) => Some(MountSource::Host(path, self.host_path_type)),
+            (None, None, Some(name), None) => Some(MountSource::Config(name, items)),
+            (None, None, None, Some(name)) => Some(MountSource::Secret(name, items)),
             _ => None,
         }
     }
@@ -83,6 +102,7 @@ mod tests {
     #[test]
     fn mounts_have_the_form_of_the_protocol_and_unknown_sources_are_kept() {
         let directory = Some(HostPathType::Directory);
+        let items = BTreeMap::from([("b/c".to_owned(), "d".to_owned())]);
         for (sent, source) in [
             (json!({"name": "a", "path": "/a", "emptyDir": {}}), Some(MountSource::Disk)),
             (
@@ -97,13 +117,22 @@ mod tests {
                 json!({"name": "a", "path": "/a", "hostPath": "/b", "hostPathType": "Directory"}),
                 Some(MountSource::Host("/b", directory)),
             ),
+            (
+                json!({"name": "a", "path": "/a", "config": "files", "items": {"b/c": "d"}}),
+                Some(MountSource::Config("files", Some(&items))),
+            ),
+            (
+                json!({"name": "a", "path": "/a", "secret": "camera"}),
+                Some(MountSource::Secret("camera", None)),
+            ),
+            (json!({"name": "a", "path": "/a", "secret": "camera", "config": "files"}), None),
             (json!({"name": "a", "path": "/a"}), None),
         ] {
             let mount: ContainerMount = serde_json::from_value(sent.clone()).unwrap();
             assert_eq!(mount.source(), source, "{sent}");
             assert_eq!(serde_json::to_value(&mount).unwrap(), sent);
         }
-        let newer = json!({"name": "a", "path": "/a", "config": "files", "items": {}});
+        let newer = json!({"name": "a", "path": "/a", "image": "files", "items": {}});
         let newer: ContainerMount = serde_json::from_value(newer).unwrap();
         assert_eq!(newer.source(), None);
         let newer = json!({"name": "a", "path": "/a", "hostPath": "/b", "hostPathType": "Fifo"});

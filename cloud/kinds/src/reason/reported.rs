@@ -23,7 +23,8 @@ reported! {
         Starting, ModelNotReceived, ModelDownloading, DownloadWindow, ModelUnavailable, DiskFull,
         ModelDigestMismatch, ImageMissing, ScriptMissing, DatasetNotReceived, DatasetDownloading,
         DatasetUnavailable, DockerUnavailable, ContainerRefused, PortInUse, DeviceMissing,
-        DeviceBusy, EngineUnsuited, VolumeNotAllowed, VolumeMissing, Unhealthy, CrashLoopBackOff, OutOfMemory,
+        DeviceBusy, EngineUnsuited, VolumeNotAllowed, VolumeMissing, SecretUnreadable, Unhealthy,
+        CrashLoopBackOff, OutOfMemory,
         Completed, WorkerFailed, WorkerDegraded
     } else WorkerNotRunning;
     GatewayProblemReason {

@@ -155,6 +155,7 @@ fn name(feature: AgentFeature) -> &'static str {
         AgentFeature::Logs => "logs",
         AgentFeature::Probes => "probes",
         AgentFeature::Restart => "restarts",
+        AgentFeature::Sealed => "Secrets and ConfigMaps",
         AgentFeature::Unknown => "a part of the program",
     }
 }

@@ -183,6 +183,11 @@ impl ContainerSpec {
             mounts: _,
             // The agent runs them: other probes need no other container.
             probes: _,
+            // The agent opens them when it creates the container.
+            secret_env: _,
+            secrets: _,
+            configs: _,
+            pull_secrets: _,
             rights,
         } = program;
         let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);

@@ -203,7 +203,8 @@ impl Attempts {
             | WorkerReason::DeviceMissing
             | WorkerReason::DeviceBusy
             | WorkerReason::VolumeNotAllowed
-            | WorkerReason::VolumeMissing => self.next_try = Some(now + RECHECK_INTERVAL),
+            | WorkerReason::VolumeMissing
+            | WorkerReason::SecretUnreadable => self.next_try = Some(now + RECHECK_INTERVAL),
             _ => {
                 self.failures = self.failures.saturating_add(1);
                 self.next_try = Some(now + CONTAINER_REFUSED.delay(self.failures, random));
@@ -328,6 +329,7 @@ mod tests {
             WorkerReason::DeviceBusy,
             WorkerReason::VolumeNotAllowed,
             WorkerReason::VolumeMissing,
+            WorkerReason::SecretUnreadable,
         ] {
             for _ in 0..50 {
                 attempts.done(failed(reason), None, 1, now, u64::MAX);

@@ -19,7 +19,7 @@ pub fn volumes_of(
             Some(MountSource::Host(path, type_)) => {
                 VolumeSource::Host { path: path.into(), type_, real: None }
             }
-            None => VolumeSource::Unknown,
+            Some(MountSource::Config(..) | MountSource::Secret(..)) | None => VolumeSource::Unknown,
         },
         read_only: mount.read_only,
     });

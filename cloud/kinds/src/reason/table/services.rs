@@ -152,6 +152,8 @@ macro_rules! service_reasons {
                 VolumeMissing: Problem => Pending,
                 /// A probe of the worker failed, and the worker is restarted.
                 Unhealthy: Problem => Failed,
+                /// A Secret of the worker cannot be opened on its node.
+                SecretUnreadable: Problem => Pending,
                 /// The worker exited and will be restarted.
                 CrashLoopBackOff: Problem => Failed,
                 /// The kernel killed the worker because it exceeded its memory limit.
