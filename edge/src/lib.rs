@@ -14,6 +14,7 @@
 //! | `links` | `config` |
 //! | `peers`, `replication` | `event` |
 //! | `artifacts` | `storage`, `peers`, `replication` |
+//! | `values` | `neptune-agent-core` |
 //! | `gateway`, `model_server`, `training` | `artifacts` |
 //! | `aggregator` | `training` |
 //! | `agent` | all of these |
@@ -41,6 +42,7 @@ mod report;
 mod sidecar;
 mod startup;
 mod training;
+mod values;
 
 #[cfg(test)]
 mod fixtures;

@@ -44,7 +44,7 @@ use crate::{
     agent::{
         Agent, Aggregators, CloudSession, Containers, DesiredState, DroppedMessages, Gateways,
         ImageCollector, LoopSchedule, ModelServers, NodeArtifacts, NodeDevices, NodeKey,
-        ServiceNotifier, Training, WorkerPool, executor::Executor,
+        NodeValues, ServiceNotifier, Training, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     config::Config,
@@ -60,6 +60,7 @@ use crate::{
     report::publisher::{CloudPublisher, EventBusChannel, PublishingNode},
     storage::Store,
     training::{boot::boot_id, job::TrainingNode, metrics::TrainingMetrics},
+    values::{runtime_files::RuntimeFiles, seal_key::NodeSealKey},
 };
 
 /// Capacity of the event queue. The links stop reading when the queue is full. Small, because each
@@ -105,8 +106,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     // numbers order their messages.
     let seq = Timestamp::now().as_millisecond().unsigned_abs();
     let key = NodeKey::load(&config.data_dir);
+    let seal_key = NodeSealKey::load(&config.data_dir);
     let units = watch_devices(config.devices.clone(), sender.clone());
-    let node = publishing_node(&config, &identity, &key, &units);
+    let node = publishing_node(&config, &identity, (&key, &seal_key), &units);
     let peers = start_peers(&config, &key, &sender, &refusals);
     let (link, local) = start_links(&config, node.offline(), &sender)?;
     let batches = Batches::new(identity.clone(), config.heartbeat).starting_after(seq);
@@ -122,6 +124,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         tokio::spawn(former_nodes::remove_containers(supervisor, instance, former));
     }
     let context = Arc::new(node_context(&config));
+    let files = Arc::new(RuntimeFiles::new(&context));
     let training_metrics = Arc::<TrainingMetrics>::default();
     let training = TrainingNode {
         supervisor: supervisor.clone(),
@@ -156,11 +159,18 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         images: ImageCollector::new(config.image_gc, store.pulled_images()?),
         gateways,
         containers: Containers::new(
-            Executor { supervisor, context, events: sender, credentials },
+            Executor {
+                supervisor,
+                context,
+                events: sender,
+                credentials,
+                files: Arc::clone(&files),
+            },
             Instant::now(),
         ),
         peers,
         key,
+        values: NodeValues::new(seal_key, files),
         training,
         aggregators,
         log_requests: LogRequests::default(),
@@ -212,7 +222,7 @@ fn start_embedded_broker(
 fn publishing_node(
     config: &Config,
     identity: &AgentIdentity,
-    key: &NodeKey,
+    (key, seal_key): (&NodeKey, &NodeSealKey),
     units: &[OfferedUnit],
 ) -> PublishingNode {
     PublishingNode {
@@ -221,6 +231,7 @@ fn publishing_node(
         agent: identity.clone(),
         heartbeat: config.heartbeat,
         key_pin: key.pin(),
+        seal_key: seal_key.report(&config.node, key.get().ok()),
         peers: config.peers,
         // Also of the last will: what an offline node offers is known.
         devices: offered::report(units, &BTreeSet::new()),
@@ -260,6 +271,7 @@ fn node_context(config: &Config) -> NodeContext {
         prefix: config.prefix.clone(),
         broker: config.worker_broker.clone(),
         data_dir: config.data_dir.clone(),
+        runtime_dir: config.runtime_dir.clone(),
         agent_user,
         gateway_user: gateway_user(agent_user),
         docker_socket: config.docker_socket.clone(),

@@ -9,14 +9,11 @@ use std::{
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use hpke::{Deserializable as _, Kem as _, Serializable as _};
 use neptune_transfer::durable::{self, Access, Survives};
-use neptune_wire::{SealPublicKey, SealScope};
+use neptune_wire::{SealPublicKey, SealScope, SecretValues};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::{
-    sealing::{self, Kem, OpenError, PrivateKey},
-    values::SecretValues,
-};
+use crate::sealing::{self, Kem, OpenError, PrivateKey};
 
 /// Length of a private key in bytes.
 const LENGTH: usize = 32;

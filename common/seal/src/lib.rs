@@ -20,5 +20,5 @@ pub use crate::{
     key::{SealKey, SealKeyError},
     sealing::{OpenError, seal},
     signature::{VerifyError, sign, verify},
-    values::{SecretBytes, SecretValues},
 };
+pub use neptune_wire::{SecretBytes, SecretValues};

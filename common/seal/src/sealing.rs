@@ -5,10 +5,10 @@ use hpke::{
     Deserializable as _, Kem as _, OpModeR, OpModeS, Serializable as _, aead::ChaCha20Poly1305,
     kdf::HkdfSha256, kem::X25519HkdfSha256,
 };
-use neptune_wire::{SealPublicKey, SealScope};
+use neptune_wire::{SealPublicKey, SealScope, SecretValues};
 use zeroize::Zeroizing;
 
-use crate::values::{self, SecretValues};
+use crate::values;
 
 /// The key encapsulation of seal keys.
 pub type Kem = X25519HkdfSha256;

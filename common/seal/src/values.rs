@@ -1,42 +1,16 @@
-//! Values of Secrets in memory. No I/O.
+//! The plain text of a sealed Secret. No I/O.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use neptune_wire::{SecretBytes, SecretValues};
 use zeroize::Zeroizing;
-
-/// The values of a Secret by key.
-pub type SecretValues = BTreeMap<String, SecretBytes>;
-
-/// A value of a Secret. It is overwritten when it is dropped, and `Debug` prints its length only.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretBytes(Zeroizing<Vec<u8>>);
-
-impl SecretBytes {
-    /// Takes the bytes of a value.
-    #[must_use]
-    pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Zeroizing::new(bytes))
-    }
-
-    /// Returns the bytes of the value.
-    #[must_use]
-    pub fn expose(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SecretBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretBytes({} bytes)", self.0.len())
-    }
-}
 
 /// The plain text of a sealed Secret: JSON with a base64 value per key.
 pub(crate) fn encode(values: &SecretValues) -> Zeroizing<Vec<u8>> {
     // The capacity suffices, so that no part of the text stays behind in memory.
     let size: usize =
-        values.iter().map(|(key, value)| 6 * key.len() + value.0.len() / 3 * 4 + 16).sum();
+        values.iter().map(|(key, value)| 6 * key.len() + value.expose().len() / 3 * 4 + 16).sum();
     let mut text = Zeroizing::new(Vec::with_capacity(size + 2));
     let mut separator = b'{';
     for (key, value) in values {
@@ -44,7 +18,7 @@ pub(crate) fn encode(values: &SecretValues) -> Zeroizing<Vec<u8>> {
         let key = serde_json::to_vec(key).expect("a text is JSON");
         text.extend_from_slice(&key);
         text.extend_from_slice(b":\"");
-        text.extend_from_slice(Zeroizing::new(STANDARD.encode(&*value.0)).as_bytes());
+        text.extend_from_slice(Zeroizing::new(STANDARD.encode(value.expose())).as_bytes());
         text.push(b'"');
         separator = b',';
     }
@@ -71,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_is_json_with_base64_and_debug_has_no_value() {
+    fn plain_text_is_json_with_base64() {
         let values: SecretValues = [("url", b"rtsp://h".to_vec()), ("q\"", vec![0xff, 0])]
             .map(|(key, value)| (key.to_owned(), SecretBytes::new(value)))
             .into();
@@ -82,9 +56,5 @@ mod tests {
         assert_eq!(encode(&SecretValues::new()).as_slice(), b"{}");
         assert_eq!(decode(br#"{"a":"%"}"#), None);
         assert_eq!(decode(br#"{"a":1}"#), None);
-        assert_eq!(
-            format!("{values:?}"),
-            r#"{"q\"": SecretBytes(2 bytes), "url": SecretBytes(8 bytes)}"#
-        );
     }
 }

@@ -41,6 +41,7 @@ mod restart;
 mod revision;
 pub mod run_totals;
 mod sealed;
+mod secret_bytes;
 mod serving;
 mod sorted_map;
 pub mod source;
@@ -103,6 +104,7 @@ pub use sealed::{
     ConfigContent, SealKeyId, SealKeyReport, SealPublicKey, SealPublicKeyError, SealScope,
     SealedSecret, SecretVariable,
 };
+pub use secret_bytes::{SecretBytes, SecretValues};
 pub use serving::{
     DownloadProgress, HealthCheck, LoadFailure, ModelServer, ModelServerReport, ServedModel,
     ServerUpdateMode, TRANSFORMER_FAILED, Transformer, TransformerProxy, Transition,

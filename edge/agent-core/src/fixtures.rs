@@ -27,6 +27,7 @@ pub fn node_context() -> NodeContext {
         prefix: TopicPrefix::default(),
         broker: WorkerBroker::External("mqtt://127.0.0.1:1884".into()),
         data_dir: "/var/lib/neptune".into(),
+        runtime_dir: "/run/neptune".into(),
         agent_user: 0,
         gateway_user: NONROOT,
         docker_socket: "/var/run/docker.sock".into(),

@@ -14,8 +14,10 @@
 //! | `downloads`, `gateway`, `logs` | `domain`, `desired` |
 //! | `plan` | `domain`, `desired`, `probes` |
 //! | `training` | `domain`, `desired`, `supervision` |
+//! | `values` | `domain` |
+//! | `volumes` | `domain`, `desired` |
 //! | `model_server` | `domain`, `plan` |
-//! | `worker` | `domain`, `desired`, `plan`, `gateway` |
+//! | `worker` | `domain`, `desired`, `plan`, `gateway`, `values`, `volumes` |
 
 #![expect(clippy::implicit_hasher, reason = "labels are maps of the engine's client")]
 
@@ -41,5 +43,6 @@ pub mod probes;
 pub mod report;
 pub mod supervision;
 pub mod training;
+pub mod values;
 pub mod volumes;
 pub mod worker;

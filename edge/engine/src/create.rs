@@ -29,6 +29,9 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// The options of file systems in memory, which count towards the memory limit.
 const TMPFS_OPTIONS: &str = "nosuid,nodev,mode=1777";
 
+/// The variable with the path of the model.
+const MODEL_URL: &str = "MODEL_URL";
+
 /// The node's loopback address.
 const LOOPBACK: &str = "127.0.0.1";
 
@@ -107,9 +110,20 @@ fn env(spec: &ContainerSpec, login: Option<&BrokerLogin>) -> Vec<String> {
         Some(login) if name == MQTT_URL => format!("{name}={}", login.mqtt_url),
         _ => format!("{name}={value}"),
     });
-    let start = spec.start.iter().map(|start| format!("MODEL_URL={}", start.model_url));
+    let start = spec.start.iter().map(|start| format!("{MODEL_URL}={}", start.model_url));
+    // Neither they nor `env` set a variable of the agent.
+    let is_free = |name: &&String| {
+        !spec.env.contains_key(*name)
+            && !devices.contains_key(*name)
+            && !(spec.start.is_some() && *name == MODEL_URL)
+    };
+    let secret = spec.secret_env.iter().flat_map(|secret| &*secret.variables);
+    let secret = secret.filter(|(name, _)| is_free(name)).filter_map(|(name, value)| {
+        // They are checked to be text.
+        Some(format!("{name}={}", value.expose_text()?))
+    });
     let devices = devices.iter().map(|(name, value)| format!("{name}={value}"));
-    fixed.chain(start).chain(devices).collect()
+    fixed.chain(secret).chain(start).chain(devices).collect()
 }
 
 fn labels(
@@ -215,6 +229,7 @@ fn volume_mount(volume: &VolumeMount) -> Option<models::Mount> {
             let path = real.as_ref().unwrap_or(path);
             (models::MountType::BIND, path.to_string_lossy().into_owned())
         }
+        VolumeSource::Files(dir) => (models::MountType::BIND, dir.to_string_lossy().into_owned()),
         VolumeSource::Memory(_) | VolumeSource::Unknown => return None,
     };
     let options = || models::MountVolumeOptions {
@@ -262,17 +277,22 @@ fn file_systems_in_memory(spec: &ContainerSpec) -> HashMap<String, String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::sync::Arc;
+
     use neptune_agent_core::{
         domain::{
             broker_login::PasswordDigest,
             container::ContainerNetwork,
             node_context::{NodeContext, WorkerBroker},
+            secret_env::SecretEnv,
         },
         fixtures::{
             container_identity, local_file, model_key, node_context, wanted_gateway, wanted_worker,
         },
+        values::resolve::WorkerValues,
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
+    use neptune_wire::SecretBytes;
     use serde_json::json;
 
     use super::*;
@@ -286,6 +306,36 @@ mod tests {
         let problem = check(&spec).unwrap_err();
         assert_eq!(problem.reason, WorkerReason::ContainerRefused);
         assert!(problem.message.starts_with("env.GREETING contains a NUL"), "{}", problem.message);
+    }
+
+    #[test]
+    fn values_of_secrets_are_variables_and_read_only_files() {
+        let mut wanted = wanted_worker();
+        wanted.worker.program.env.insert("URL".to_owned(), "of the spec".to_owned());
+        wanted.worker.program.mounts =
+            serde_json::from_value(json!([{"name": "s", "path": "/s", "secret": "camera"}]))
+                .unwrap();
+        let value = SecretBytes::new(b"rtsp://h".to_vec());
+        let names = ["URL", "MQTT_URL", "MODEL_URL", "NODE_NAME"];
+        let variables = names.map(|name| (name.to_owned(), value.clone())).into();
+        let env = Some(SecretEnv { fingerprint: "f".to_owned(), variables: Arc::new(variables) });
+        let values = WorkerValues { env, ..WorkerValues::default() };
+        let model = local_file("/m/1");
+        let (key, values) = (model_key(), Some(&values));
+        let inputs =
+            WorkerInputs { model: Some((&key, &model)), values, ..WorkerInputs::default() };
+        let spec = resolve_worker(&wanted, inputs, &node_context()).container.spec;
+        assert!(!format!("{spec:?}").contains("rtsp"));
+        assert!(serde_json::to_string(&spec).unwrap().contains(r#""secret_env":"f""#));
+        let request = create_request(&container_identity(), &spec, None);
+        let env = request.env.unwrap();
+        let with_value: Vec<_> = env.iter().filter(|it| it.contains("rtsp://h")).collect();
+        assert_eq!(with_value, ["URL=rtsp://h"], "no variable of the agent is replaced");
+        assert_eq!(env.iter().filter(|it| it.starts_with("URL=")).count(), 1);
+        let mounts = request.host_config.unwrap().mounts.unwrap();
+        let mount = mounts.iter().find(|mount| mount.target.as_deref() == Some("/s")).unwrap();
+        assert_eq!(mount.source.as_deref(), Some("/run/neptune/edge0/uid/s-w-1/s"));
+        assert_eq!((mount.typ, mount.read_only), (Some(models::MountType::BIND), Some(true)));
     }
 
     #[test]
@@ -401,7 +451,7 @@ mod tests {
 
     #[test]
     fn server_behind_a_transformer_is_published_on_loopback_only() {
-        let inputs = WorkerInputs { model: None, dataset: None, capture: None };
+        let inputs = WorkerInputs::default();
         let mut spec = resolve_worker(&wanted_gateway(), inputs, &node_context()).container.spec;
         spec.network = Some(ContainerNetwork {
             name: "bridge".into(),

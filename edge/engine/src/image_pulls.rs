@@ -101,7 +101,7 @@ async fn pull_until_present<E: From<EngineEvent>>(
             Ok(false) if pull_at <= Instant::now() => {
                 info!(image, "image pull started");
                 let pulled = tokio::select! {
-                    pulled = docker.pull_image(&image, &events) => pulled,
+                    pulled = docker.pull_image(&image, &[], &events) => pulled,
                     () = until_present(&docker, &image) => Ok(()),
                 };
                 match pulled {

@@ -7,7 +7,9 @@ use bollard::{
     query_parameters as query,
 };
 use futures::StreamExt as _;
-use neptune_agent_core::domain::{outcome::StepOutcome, problem::Problem};
+use neptune_agent_core::domain::{
+    outcome::StepOutcome, problem::Problem, registry_config::RegistryConfig,
+};
 use neptune_wire::WorkerReason;
 use tokio::sync::{Notify, mpsc};
 
@@ -51,17 +53,22 @@ impl Docker {
         image: &str,
         events: &mpsc::Sender<E>,
     ) -> Result<(), Problem> {
-        if self.has_image(image).await? { Ok(()) } else { self.pull_image(image, events).await }
+        if self.has_image(image).await? {
+            return Ok(());
+        }
+        self.pull_image(image, &[], events).await
     }
 
-    /// Pulls the image, and reports that it was pulled. Dropping the future stops the pull.
+    /// Pulls the image, and reports that it was pulled. Dropping the future stops the pull. `own`: the
+    /// credentials of its worker, which are tried before those of the node.
     pub async fn pull_image<E: From<EngineEvent>>(
         &self,
         image: &str,
+        own: &[RegistryConfig],
         events: &mpsc::Sender<E>,
     ) -> Result<(), Problem> {
         let PullLogin { credentials, hint } =
-            pull_login(self.registry_config.as_deref(), image).await;
+            pull_login(own, self.registry_config.as_deref(), image).await;
         self.pull(image, credentials).await.map_err(|why| Problem {
             reason: WorkerReason::ImageMissing,
             message: image_missing(image, &why, &hint),
@@ -84,6 +91,7 @@ impl Docker {
     pub async fn ensure_image<E: From<EngineEvent>>(
         &self,
         image: &str,
+        own: &[RegistryConfig],
         cancel: Option<&Notify>,
         events: &mpsc::Sender<E>,
     ) -> Result<(), StepOutcome> {
@@ -92,7 +100,7 @@ impl Docker {
         }
         let Some(cancelled) = cancel else { return Err(StepOutcome::ImageAbsent) };
         tokio::select! {
-            pulled = self.pull_image(image, events) => {
+            pulled = self.pull_image(image, own, events) => {
                 pulled.map_err(|problem| StepOutcome::PullFailed(problem.message))
             }
             () = cancelled.notified() => Err(StepOutcome::ImageAbsent),

@@ -3,23 +3,36 @@
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
 use bollard::auth::DockerCredentials;
-use neptune_agent_core::domain::registry_config::{RegistryConfig, registry, server_address};
+use neptune_agent_core::domain::registry_config::{
+    RegistryConfig, RegistryLogin, registry, server_address,
+};
 
-/// What a pull gets from the file of `--registry-config`.
+/// What a pull gets from `imagePullSecrets` or the file of `--registry-config`.
 pub(crate) struct PullLogin {
     pub credentials: Option<DockerCredentials>,
     /// What to do if the registry denies access to the image. Never contains credentials.
     pub hint: String,
 }
 
-/// The credentials for the registry of an image. Without a usable file the image is pulled without
-/// credentials: it may be public.
-pub(crate) async fn pull_login(path: Option<&Path>, image: &str) -> PullLogin {
+/// The credentials for the registry of an image: those of its worker, or of the file. Without usable
+/// ones the image is pulled without credentials: it may be public.
+pub(crate) async fn pull_login(
+    own: &[RegistryConfig],
+    path: Option<&Path>,
+    image: &str,
+) -> PullLogin {
     let without = |hint| PullLogin { credentials: None, hint };
     let registry = registry(image);
+    if let Some(login) = own.iter().find_map(|config| config.login(image)) {
+        let hint = format!(
+            "it was pulled with the credentials for {registry} of imagePullSecrets; correct them if it denied access"
+        );
+        return PullLogin { credentials: Some(credentials(login.clone(), image)), hint };
+    }
     let Some(path) = path else {
-        let hint =
-            format!("if {registry} needs credentials, set --registry-config of the node's agent");
+        let hint = format!(
+            "if {registry} needs credentials, set --registry-config of the node's agent, or imagePullSecrets of the worker"
+        );
         return without(hint);
     };
     let file = path.display();
@@ -36,17 +49,20 @@ pub(crate) async fn pull_login(path: Option<&Path>, image: &str) -> PullLogin {
             "--registry-config {file} has no credentials for {registry}; add them if it needs some (credential helpers are not supported)"
         ));
     };
-    let credentials = DockerCredentials {
+    let hint = format!(
+        "it was pulled with the credentials for {registry} of --registry-config {file}; correct them if it denied access"
+    );
+    PullLogin { credentials: Some(credentials(login, image)), hint }
+}
+
+fn credentials(login: RegistryLogin, image: &str) -> DockerCredentials {
+    DockerCredentials {
         username: login.username,
         password: login.password,
         identitytoken: login.identity_token,
         serveraddress: Some(server_address(image).to_owned()),
         ..DockerCredentials::default()
-    };
-    let hint = format!(
-        "it was pulled with the credentials for {registry} of --registry-config {file}; correct them if it denied access"
-    );
-    PullLogin { credentials: Some(credentials), hint }
+    }
 }
 
 /// The content of the file, and its permission bits.

@@ -13,6 +13,7 @@ use neptune_agent_core::domain::{
     outcome::StepOutcome,
     problem::Problem,
     step::Step,
+    volume::VolumeSource,
 };
 use neptune_edge_broker::BrokerCredentials;
 use neptune_edge_engine::supervisor::Supervisor;
@@ -27,6 +28,7 @@ use crate::{
     artifacts::{host_path, version_directory::place},
     event::AgentEvent,
     gateway::ownership,
+    values::runtime_files::RuntimeFiles,
 };
 
 /// Starts the steps of a plan as tasks, with what they need.
@@ -37,6 +39,8 @@ pub struct Executor {
     pub events: mpsc::Sender<AgentEvent>,
     /// The logins at the embedded broker; `None` with another broker.
     pub credentials: Option<Arc<BrokerCredentials>>,
+    /// The files of Secrets and `ConfigMap`s.
+    pub files: Arc<RuntimeFiles>,
 }
 
 impl Executor {
@@ -103,9 +107,13 @@ impl Executor {
                 let cancel_pull = may_pull.then_some(cancel_pull);
                 // Before anything is removed: it may be missing for long.
                 let docker = &self.supervisor.docker;
-                match docker.ensure_image(&spec.image, cancel_pull, &self.events).await {
+                match docker.ensure_image(&spec.image, &spec.pull, cancel_pull, &self.events).await
+                {
                     Ok(()) => {}
                     Err(outcome) => return outcome,
+                }
+                if let Err(problem) = self.write_files(spec).await {
+                    return StepOutcome::Failed(problem);
                 }
                 if let Err(outcome) = self.give_directories(spec, remove).await {
                     return outcome;
@@ -142,6 +150,23 @@ impl Executor {
         given.expect("changing an owner does not panic").map_err(|message| {
             StepOutcome::Failed(Problem { reason: WorkerReason::ContainerRefused, message })
         })
+    }
+
+    /// Writes the files of Secrets and `ConfigMap`s that the container mounts.
+    async fn write_files(&self, spec: &ContainerSpec) -> Result<(), Problem> {
+        for volume in &spec.volumes {
+            let VolumeSource::Files(dir) = &volume.source else { continue };
+            let (files, dir) = (Arc::clone(&self.files), dir.clone());
+            let written = spawn_blocking(move || files.write(&dir)).await;
+            written.expect("writing files does not panic").map_err(|why| Problem {
+                reason: WorkerReason::ContainerRefused,
+                message: format!(
+                    "cannot write the files of volume {}: {why}; make --runtime-dir of the agent writable; retrying",
+                    volume.name
+                ),
+            })?;
+        }
+        Ok(())
     }
 
     async fn place(&self, dir: &Path, versions: &BTreeMap<String, LocalArtifact>) -> StepOutcome {

@@ -13,8 +13,10 @@ use neptune_agent_core::{
         health::WorkerHealth,
         node_context::{GATEWAYS_DIR, NodeContext},
         observed_container::ObservedContainer,
+        problem::Problem,
     },
     gateway::{directories::gateway_dir, files::gateway_files},
+    values::resolve::WorkerValues,
     worker::inputs::NodeInputs,
 };
 use neptune_wire::{ObjectKey, Resource, WorkerName};
@@ -41,12 +43,18 @@ pub struct Gateways {
 }
 
 impl Gateways {
-    /// The models, datasets and files that are available to workers.
-    pub fn inputs<'a>(&'a self, models: &'a Models, datasets: &'a Datasets) -> NodeInputs<'a> {
+    /// The models, datasets, files and values that are available to workers.
+    pub fn inputs<'a>(
+        &'a self,
+        models: &'a Models,
+        datasets: &'a Datasets,
+        values: &'a BTreeMap<WorkerName, Result<WorkerValues, Problem>>,
+    ) -> NodeInputs<'a> {
         NodeInputs {
             models: models.availability(),
             datasets: datasets.availability(),
             gateways: self.written(),
+            values,
         }
     }
 

@@ -152,6 +152,7 @@ mod tests {
 
     use super::*;
     use crate::event::AgentEvent;
+    use crate::values::runtime_files::RuntimeFiles;
 
     const HOUR: Duration = Duration::from_secs(3600);
     const LIMITS: ImageGcLimits =
@@ -163,7 +164,8 @@ mod tests {
         let docker = Arc::new(Docker::new(Path::new("/nonexistent/docker.sock")));
         let context = Arc::new(node_context());
         let supervisor = Supervisor::new(docker);
-        let executor = Executor { supervisor, context, events, credentials: None };
+        let files = Arc::new(RuntimeFiles::new(&context));
+        let executor = Executor { supervisor, context, events, credentials: None, files };
         let pulled = [("r/a:1".to_owned(), image("a"))].into();
         (ImageCollector::new(LIMITS, pulled), executor, received)
     }

@@ -61,6 +61,10 @@ impl Agent {
         worker: &str,
         result: Result<LogText, String>,
     ) {
+        let result = match result {
+            Ok(log) => Ok(LogText { text: self.values.mask(worker, log.text), ..log }),
+            Err(why) => Err(self.values.mask(worker, why)),
+        };
         let answer = self.log_requests.on_read(id, result);
         let problem = answer.problem.as_ref().map(|problem| problem.message.as_str());
         info!(request = %answer.id, worker, bytes = answer.text.len(), problem, "log requested");

@@ -16,6 +16,7 @@
 //! | `Aggregators` | aggregators: their supervision and reports |
 //! | `NodeKey` | the key for connections to aggregators |
 //! | `PeerService` | the exchange of contents with other nodes |
+//! | `NodeValues` | Secrets and `ConfigMap`s of workers: opened values, files |
 //! | `ModelServers` | model servers: rollouts and probes |
 //! | `WorkerProbes` | probes of workers: their histories |
 
@@ -43,6 +44,7 @@ mod rollout_log;
 mod service_notifier;
 pub mod training;
 mod training_inputs;
+mod values;
 mod worker_pool;
 mod worker_probes;
 mod worker_runs;
@@ -54,7 +56,7 @@ use std::{
 
 use neptune_link::LinkEvent;
 use neptune_program::listen::Refusals;
-use neptune_wire::WorkerState;
+use neptune_wire::{NodeProblem, WorkerState};
 use tokio::sync::mpsc;
 use tracing::{debug, info, info_span, warn};
 
@@ -63,7 +65,7 @@ pub use self::{
     desired_state::DesiredState, devices::NodeDevices, dropped::DroppedMessages,
     gateways::Gateways, image_collector::ImageCollector, model_servers::ModelServers,
     node_artifacts::NodeArtifacts, node_key::NodeKey, service_notifier::ServiceNotifier,
-    training::Training, worker_pool::WorkerPool,
+    training::Training, values::NodeValues, worker_pool::WorkerPool,
 };
 use neptune_agent_core::{
     flood::FloodWatch,
@@ -102,6 +104,7 @@ pub struct Agent {
     pub gateways: Gateways,
     pub peers: Option<PeerService>,
     pub key: NodeKey,
+    pub values: NodeValues,
     pub training: Training,
     pub aggregators: Aggregators,
     pub log_requests: LogRequests,
@@ -260,7 +263,9 @@ impl Agent {
         let context = Arc::clone(&self.containers.executor.context);
         let DesiredState { replica, desired } = &self.desired;
         let NodeArtifacts { models, datasets, downloads, images } = &mut self.artifacts;
-        let resolved = resolve_workers(desired, self.gateways.inputs(models, datasets), &context);
+        let values_at = self.values.decide(desired, &context, now);
+        let inputs = self.gateways.inputs(models, datasets, self.values.opened());
+        let resolved = resolve_workers(desired, inputs, &context);
         self.containers.set_worker_targets(&resolved, desired);
         worker_probes::observe(&mut self.probes, desired, &resolved, &mut self.containers, now);
         let reloads = self.workers.decide_reloads(
@@ -310,7 +315,7 @@ impl Agent {
         self.gateways.set_wanted(desired, &self.servers, &context);
         // The report of a model server names the problem in the next turn.
         let report_at = devices_changed.then_some(now);
-        for at in [decide_at, gate_at, report_at].into_iter().flatten() {
+        for at in [decide_at, gate_at, report_at, values_at].into_iter().flatten() {
             plan.schedule(at);
         }
         plan
@@ -330,9 +335,11 @@ impl Agent {
             }
         }
         self.gateways.add_notes(&mut health);
-        // Workers do not need the key.
-        let no_key = self.key.get().err();
-        let problems = self.cloud.problems().iter().filter(|problem| Some(*problem) != no_key);
+        self.values.mask_health(&mut health);
+        // Workers do not need the keys, except those with Secrets, which name the problem.
+        let no_keys = [self.key.get().err().cloned(), self.values.key_problem()];
+        let is_of_key = |problem: &NodeProblem| no_keys.iter().flatten().any(|it| it == problem);
+        let problems = self.cloud.problems().iter().filter(|problem| !is_of_key(problem));
         node_problems::add_to_workers(&mut health, &problems);
         self.workers.set_health(health);
     }

@@ -14,13 +14,18 @@ impl Agent {
     /// Looks for problems of the node. Returns when to do so again.
     pub(super) fn check_node(&mut self, now: Instant) -> Instant {
         let check_at = self.store.check(now);
-        if self.key.retry(now) {
+        let (has_key, has_seal_key) = (self.key.retry(now), self.values.retry_key(now));
+        if has_key || has_seal_key {
+            let key = self.key.get().ok();
+            self.cloud.publisher.node.seal_key = self.values.key_report(&self.config.node, key);
+            self.cloud.heartbeat_at = self.cloud.heartbeat_at.map(|_| now);
+            self.schedule.is_plan_stale = true;
+        }
+        if has_key {
             self.cloud.publisher.node.key_pin = self.key.pin();
             if let Some((peers, key)) = self.peers.as_ref().zip(self.key.get().ok()) {
                 peers.start(key);
             }
-            self.cloud.heartbeat_at = self.cloud.heartbeat_at.map(|_| now);
-            self.schedule.is_plan_stale = true;
         }
         let has_other_client = self.cloud.publisher.link.is_taken_over();
         let has_other_containers = self.containers.contest.is_detected(now);
@@ -36,8 +41,8 @@ impl Agent {
         }
         let refused = Refusal::ALL.map(|cause| self.refusals.total(SERVER, cause));
         let flood = self.flood.observe(refused.iter().sum(), now);
-        let no_key = self.key.get().err().cloned();
-        let problems = self.store.problem().into_iter().chain(contest).chain(flood).chain(no_key);
+        let no_keys = self.key.get().err().cloned().into_iter().chain(self.values.key_problem());
+        let problems = self.store.problem().into_iter().chain(contest).chain(flood).chain(no_keys);
         let problems: Vec<NodeProblem> = problems.collect();
         if problems != self.cloud.problems() {
             self.save_problems(&problems);

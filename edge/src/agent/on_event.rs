@@ -263,6 +263,7 @@ impl Agent {
         let data_dir = &self.containers.executor.context.data_dir;
         self.servers.gc(observed, data_dir);
         self.gateways.gc(observed, data_dir);
+        self.values.gc(observed, &self.containers.executor.context);
         self.workers.reloads.gc(&self.desired.desired, observed, &self.containers.executor.context);
     }
 

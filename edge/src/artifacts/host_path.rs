@@ -97,7 +97,7 @@ pub async fn resolved(
 pub async fn check_volumes(volumes: &[VolumeMount], context: &NodeContext) -> Result<(), Problem> {
     for VolumeMount { name, source, .. } in volumes {
         match source {
-            VolumeSource::Engine(_) | VolumeSource::Memory(_) => {}
+            VolumeSource::Engine(_) | VolumeSource::Memory(_) | VolumeSource::Files(_) => {}
             VolumeSource::Host { path, type_, .. } => {
                 let checked = check(path, PathUse::Volume, context).await;
                 let real = checked.map_err(|why| not_allowed(name, path, &why))?;
@@ -238,7 +238,7 @@ mod tests {
             host_path: Some(path.display().to_string()),
             ..ContainerMount::default()
         }];
-        let inputs = WorkerInputs { model: None, dataset: None, capture: None };
+        let inputs = WorkerInputs::default();
         let spec = resolve_worker(&wanted, inputs, &context).container.spec;
         assert_eq!(check_volumes(&spec.volumes, &context).await, Ok(()));
         let mounted = resolved(&spec, &context).await.unwrap();
@@ -280,7 +280,7 @@ mod tests {
             ..node_context()
         };
         let wanted = wanted_worker();
-        let inputs = WorkerInputs { model: None, dataset: None, capture: None };
+        let inputs = WorkerInputs::default();
         let spec = resolve_worker(&wanted, inputs, &context).container.spec;
         let spec = ContainerSpec {
             model: None,

@@ -114,6 +114,10 @@ pub struct RunArgs {
     /// comma-separated list.
     #[arg(long, env = "NEPTUNE_ALLOW_VOLUME_DIR", value_name = "DIR", value_delimiter = ',')]
     pub allow_volume_dir: Vec<PathBuf>,
+    /// Directory with the files of Secrets and ConfigMaps that workers mount. It should be in memory
+    /// (tmpfs), accessible to the agent alone, and stay while the agent restarts.
+    #[arg(long, env = "NEPTUNE_RUNTIME_DIR", value_name = "DIR", default_value = "/run/neptune")]
+    pub runtime_dir: PathBuf,
     /// Directory of the node with scripts for workerSpec.scriptDir. It and its subdirectories can
     /// be mounted. May be repeated; the variable is a comma-separated list.
     #[arg(

@@ -209,10 +209,10 @@ pub fn data_dir(dir: PathBuf) -> Result<PathBuf, Error> {
     Ok(absolute)
 }
 
-pub fn secret_dir(dir: PathBuf) -> Result<PathBuf, Error> {
+pub fn secret_dir(flag: &'static str, dir: PathBuf) -> Result<PathBuf, Error> {
     if !dir.is_absolute() || dir == Path::new("/") {
         let problem = format!("{} is not an absolute path below /", dir.display());
-        return Err(invalid("--secret-dir", problem, "use a directory for secrets alone"));
+        return Err(invalid(flag, problem, "use a directory for secrets alone"));
     }
     Ok(dir)
 }

@@ -71,6 +71,8 @@ pub struct Config {
     pub advertise: Option<String>,
     /// The directory with the secrets of gateways.
     pub secret_dir: PathBuf,
+    /// The directory with the files of Secrets and `ConfigMap`s.
+    pub runtime_dir: PathBuf,
     /// The address of the gateways' metrics.
     pub metrics_listen: Option<SocketAddr>,
     /// The containers' name servers; the node's if empty.
@@ -154,7 +156,8 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         registry_config: args.registry_config.filter(|path| !path.as_os_str().is_empty()),
         prefix,
         advertise: advertised_address(args.advertise_address)?,
-        secret_dir: secret_dir(args.secret_dir)?,
+        secret_dir: secret_dir("--secret-dir", args.secret_dir)?,
+        runtime_dir: secret_dir("--runtime-dir", args.runtime_dir)?,
         metrics_listen: args.metrics_listen,
         dns: name_servers(args.dns)?,
         worker_network,
@@ -325,6 +328,8 @@ mod tests {
             ["--download-proxy", "https://proxy:3128"],
             ["--download-proxy", "socks5://u:secret@proxy:1080"],
             ["--secret-dir", "/"],
+            ["--runtime-dir", "/"],
+            ["--runtime-dir", "run/neptune"],
             ["--allow-device", "a.b/c=/etc/passwd"],
             ["--allow-device", "a.b/c=/dev/mem"],
             ["--allow-device", "a.b/c=/dev/fd"],

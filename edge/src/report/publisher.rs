@@ -15,8 +15,8 @@ use neptune_link::{Link, LinkError, Message};
 use neptune_program::random::random;
 use neptune_wire::{
     AgentFeature, Capacity, DepartedTotals, KeyPin, LogKind, Namespace, NodeAnswer, NodeName,
-    NodeProblem, NodeReport, ObjectKey, OfferedDevice, Replica, StatusReport, Sync, Topic,
-    TopicPrefix, encode,
+    NodeProblem, NodeReport, ObjectKey, OfferedDevice, Replica, SealKeyReport, StatusReport, Sync,
+    Topic, TopicPrefix, encode,
 };
 use serde::Serialize;
 use tracing::warn;
@@ -41,12 +41,13 @@ pub struct EventBusChannel {
 }
 
 /// The parts of tasks that this agent understands, beside those of all agents.
-const SUPPORTED: [AgentFeature; 5] = [
+const SUPPORTED: [AgentFeature; 6] = [
     AgentFeature::Devices,
     AgentFeature::Volumes,
     AgentFeature::Logs,
     AgentFeature::Probes,
     AgentFeature::Restart,
+    AgentFeature::Sealed,
 ];
 
 /// The longest interval between batches that the agent accepts, in seconds.
@@ -67,6 +68,8 @@ pub struct PublishingNode {
     pub heartbeat: Duration,
     /// The pin of the node's key, while it has one.
     pub key_pin: Option<KeyPin>,
+    /// The key to which secrets of the node are sealed, while it has one.
+    pub seal_key: Option<Box<SealKeyReport>>,
     /// The exchange of contents with other nodes; `None` if it is off.
     pub peers: Option<PeerSettings>,
     /// The devices that the node offers.
@@ -109,6 +112,7 @@ impl PublishingNode {
             supports: SUPPORTED.to_vec(),
             devices: self.devices.clone(),
             remote_logs: self.remote_logs.iter().copied().collect(),
+            seal_key: self.seal_key.clone(),
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }

@@ -15,8 +15,8 @@ use neptune_edge::commands::doctor::{
         CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DeviceFacts, DiskFacts,
         DoctorFacts, DownloadFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
         LocalBrokerAnswer, LocalBrokerFacts, NameAnswer, NeededSecret, Network, NetworkFacts,
-        PeerListenFacts, RegistryFacts, SecretAccess, SecretDir, SecretDirFacts, SecretFile,
-        VolumeDirFacts,
+        PeerListenFacts, RegistryFacts, RuntimeDir, RuntimeDirFacts, SecretAccess, SecretDir,
+        SecretDirFacts, SecretFile, VolumeDirFacts,
     },
     report::{Level, has_errors, json, text},
 };
@@ -70,6 +70,11 @@ fn healthy() -> DoctorFacts {
         },
         disk: Ok(DiskFacts { free: 20 << 30, size: 64 << 30, reserve: 512 << 20 }),
         key_pin: Ok(Some("sha256:00ff".into())),
+        seal_key: Ok(Some("sha256:11ff".into())),
+        runtime_dir: RuntimeDirFacts {
+            path: "/run/neptune".into(),
+            state: Ok(Some(RuntimeDir { mode: 0o700, is_in_memory: true })),
+        },
         local: LocalBrokerFacts {
             url: "mqtt://127.0.0.1:1884".into(),
             access: LocalBrokerAccess::LoginPerWorker,
@@ -283,6 +288,20 @@ fn each_problem_has_its_own_finding() {
     assert_finding(podman, Level::Ok, "podman 4.3.1 on /var/run/docker.sock");
     assert_finding(|facts| facts.cloud.is_by_event_bus = true, Level::Ok, "is part of edgecore");
     assert_finding(|facts| facts.is_synchronized = None, Level::Ok, "cannot determine");
+    assert_finding(|facts| facts.seal_key = Ok(None), Level::Ok, "at its first start");
+    let damaged = |facts: &mut DoctorFacts| facts.seal_key = Err("seal.key is damaged".into());
+    assert_finding(damaged, Level::Error, "seal.key is damaged");
+    assert_finding(|facts| facts.runtime_dir.state = Ok(None), Level::Ok, "does not exist");
+    for (mode, is_in_memory, text) in
+        [(0o700, false, "is not in memory"), (0o777, true, "has mode 0777")]
+    {
+        let change = |facts: &mut DoctorFacts| {
+            facts.runtime_dir.state = Ok(Some(RuntimeDir { mode, is_in_memory }));
+        };
+        assert_finding(change, Level::Warning, text);
+    }
+    let denied = |facts: &mut DoctorFacts| facts.runtime_dir.state = Err("denied".into());
+    assert_finding(denied, Level::Error, "/run/neptune: denied");
     assert_finding(|facts| facts.key_pin = Ok(None), Level::Ok, "the agent creates it");
     assert_finding(|facts| facts.key_pin = Err("tls.key: denied".into()), Level::Error, "denied");
     assert_finding(

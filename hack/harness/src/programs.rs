@@ -23,6 +23,7 @@ pub fn agent(program: &Path, node: &str, data_dir: &Path) -> Command {
     command.arg("--data-dir").arg(data_dir);
     // The tests put models and scripts beside the data directory, and use those of the examples.
     let node_dir = data_dir.parent().unwrap_or(data_dir);
+    command.arg("--runtime-dir").arg(node_dir.join("run"));
     for flag in ["--allow-model-dir", "--allow-script-dir"] {
         command.arg(flag).arg(node_dir).arg(flag).arg(root().join("examples"));
     }

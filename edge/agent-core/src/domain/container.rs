@@ -4,12 +4,15 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
+    sync::Arc,
 };
 
 use neptune_wire::{ContainerProgram, ContentHash, DeviceRequests, NodeName, Scripts, WorkerName};
 use serde::Serialize;
 
-use crate::domain::{device::DeviceUnit, volume::VolumeMount};
+use crate::domain::{
+    device::DeviceUnit, registry_config::RegistryConfig, secret_env::SecretEnv, volume::VolumeMount,
+};
 
 /// The variable with the URL of the workers' broker.
 pub const MQTT_URL: &str = "MQTT_URL";
@@ -71,6 +74,13 @@ pub struct ContainerSpec {
     /// The volumes of the worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeMount>,
+    /// The variables with values of Secrets. Those of `env` win.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_env: Option<SecretEnv>,
+    /// The credentials with which the image is pulled, before those of the node. Not part of the
+    /// hash.
+    #[serde(skip)]
+    pub pull: Arc<Vec<RegistryConfig>>,
     /// The number of devices by resource.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: DeviceRequests,
@@ -183,7 +193,7 @@ impl ContainerSpec {
             mounts: _,
             // The agent runs them: other probes need no other container.
             probes: _,
-            // The agent opens them when it creates the container.
+            // Only workers have values of Secrets, which the agent opens.
             secret_env: _,
             secrets: _,
             configs: _,
@@ -214,6 +224,8 @@ impl ContainerSpec {
             init: defaults.init,
             start: None,
             volumes: Vec::new(),
+            secret_env: None,
+            pull: Arc::default(),
             devices,
             units: Vec::new(),
         }

@@ -21,6 +21,7 @@ pub mod problem;
 pub mod pulled_image;
 pub mod registry_config;
 pub mod rollout;
+pub mod secret_env;
 pub mod served_version;
 pub mod server_part;
 pub mod step;

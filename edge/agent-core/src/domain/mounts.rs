@@ -12,7 +12,7 @@ use crate::domain::{
 /// # Errors
 /// The reason as text. Paths that would give a worker the machine or other workers' data are
 /// refused: the root, the kernel's file systems, every path that contains the Docker socket, and
-/// every path that contains the data directory or is in it.
+/// every path that contains the data or runtime directory or is in it.
 pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> {
     let plain = path.is_absolute()
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
@@ -38,7 +38,8 @@ pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> 
     if is_run || path == Path::new("/var") || context.docker_socket.starts_with(path) {
         return refused("the sockets of the machine's services");
     }
-    if context.data_dir.starts_with(path) || path.starts_with(&context.data_dir) {
+    let dirs = [&context.data_dir, &context.runtime_dir];
+    if dirs.iter().any(|dir| dir.starts_with(path) || path.starts_with(dir)) {
         return refused("the agent's data");
     }
     Ok(())

@@ -22,6 +22,8 @@ pub const GATEWAYS_DIR: &str = "gateways";
 
 /// Below the data directory, the key with which the node connects to aggregators.
 pub const KEY_FILE: &str = "tls.key";
+/// Below the data directory, the key to which secrets of the node are sealed.
+pub const SEAL_KEY_FILE: &str = "seal.key";
 /// Below the data directory, a directory for each copy of a dataset of another node.
 pub const REPLICAS_DIR: &str = "replicas";
 /// Below the data directory, what this node remembers of each dataset that others copy.
@@ -41,6 +43,8 @@ pub struct NodeContext {
     pub prefix: TopicPrefix,
     pub broker: WorkerBroker,
     pub data_dir: PathBuf,
+    /// The directory in memory with the files of Secrets and `ConfigMap`s.
+    pub runtime_dir: PathBuf,
     /// The user ID of the agent, which owns the files below `data_dir`.
     pub agent_user: u32,
     /// The user ID of gateways. Other than that of the agent, it is [`NONROOT`].
@@ -62,6 +66,12 @@ impl NodeContext {
         let loopback_ports = Vec::new();
         let network = |name| ContainerNetwork { name, port, grpc_port: None, loopback_ports };
         self.network.clone().map(network)
+    }
+
+    /// The directory with the files of Secrets and `ConfigMap`s of this node. Below it, a directory
+    /// for each object, in it one for each worker, and in that one for each volume.
+    pub fn node_files_dir(&self) -> PathBuf {
+        self.runtime_dir.join(self.node.as_str())
     }
 
     /// The user ID of a program that names none and needs no rights: that of gateways, so that a

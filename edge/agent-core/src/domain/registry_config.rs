@@ -95,6 +95,13 @@ impl RegistryConfig {
         matching.max_by_key(|(prefix, _)| prefix.len()).map(|(_, login)| login)
     }
 
+    /// The passwords and tokens of the logins.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let logins = self.logins.values();
+        let secrets = logins.flat_map(|it| [it.password.as_deref(), it.identity_token.as_deref()]);
+        secrets.flatten()
+    }
+
     /// The number of logins.
     pub fn count(&self) -> usize {
         self.logins.len()

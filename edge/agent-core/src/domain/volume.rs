@@ -34,6 +34,9 @@ pub enum VolumeSource {
         #[serde(skip)]
         real: Option<PathBuf>,
     },
+    /// A directory of the agent with files of a Secret or a `ConfigMap`, which the container cannot
+    /// change.
+    Files(PathBuf),
     /// A source of a newer controller.
     Unknown,
 }

@@ -23,7 +23,10 @@ pub fn unused_volumes(
     let used: BTreeSet<&str> = mounts
         .filter_map(|mount| match &mount.source {
             VolumeSource::Engine(name) => Some(name.as_str()),
-            VolumeSource::Memory(_) | VolumeSource::Host { .. } | VolumeSource::Unknown => None,
+            VolumeSource::Memory(_)
+            | VolumeSource::Host { .. }
+            | VolumeSource::Files(_)
+            | VolumeSource::Unknown => None,
         })
         .collect();
     let unused = observed.iter().filter(|volume| {

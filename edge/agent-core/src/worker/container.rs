@@ -73,7 +73,7 @@ pub fn resolve_worker<'a>(
     context: &NodeContext,
 ) -> RunnableWorker<'a> {
     let model = inputs.model.map(|(key, local)| runnable_model(wanted, key, local, context));
-    let spec = container_spec(wanted, model.as_ref(), inputs.dataset, context);
+    let spec = container_spec(wanted, model.as_ref(), &inputs, context);
     let spec = match wanted.worker.gateway {
         Some(_) => gateway_container(spec, wanted, inputs.capture, context),
         None => spec,
@@ -97,12 +97,16 @@ fn runnable_model<'a>(
 fn container_spec(
     wanted: &WantedWorker,
     model: Option<&RunnableModel<'_>>,
-    dataset: Option<(&LocalArtifact, &str)>,
+    inputs: &WorkerInputs<'_>,
     context: &NodeContext,
 ) -> ContainerSpec {
     let worker = &wanted.worker;
     let mut program = worker.program.clone();
-    let dataset = dataset_mount(wanted, dataset, &mut program.env);
+    let values = inputs.values.cloned().unwrap_or_default();
+    if let Some(secret) = &values.env {
+        program.env.retain(|name, _| !secret.variables.contains_key(name));
+    }
+    let dataset = dataset_mount(wanted, inputs.dataset, &mut program.env);
     let topic = Topic::WorkerInfo(worker.name.clone()).under(&context.prefix);
     program.env.extend([
         (MQTT_URL.to_owned(), context.broker.url(&worker.name)),
@@ -121,7 +125,9 @@ fn container_spec(
         hosts: worker.hosts.clone(),
         network: context.container_network(worker.port),
         start,
-        volumes: volumes_of(&context.node, &worker.name, &worker.program.mounts),
+        volumes: volumes_of(wanted, context),
+        secret_env: values.env,
+        pull: values.pull,
         ..ContainerSpec::new(&wanted.uid, program, &context.defaults)
     }
 }
@@ -342,7 +348,7 @@ pub mod tests {
         let inputs = |data, format| WorkerInputs {
             model: Some((&key, &model)),
             dataset: Some((data, format)),
-            capture: None,
+            ..WorkerInputs::default()
         };
         let spec = resolve_worker(&named, inputs(&data, "csv"), &node_context()).container.spec;
         assert_eq!(spec.env["DATASET_URL"], "/datasets/d/a.csv");

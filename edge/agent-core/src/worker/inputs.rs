@@ -14,6 +14,7 @@ use crate::{
         artifact::{Availability, LocalArtifact},
         problem::Problem,
     },
+    values::resolve::WorkerValues,
 };
 
 /// The local model and dataset of a worker.
@@ -26,6 +27,8 @@ pub struct WorkerInputs<'a> {
     pub dataset: Option<(&'a LocalArtifact, &'a str)>,
     /// The directory of the node for the samples that a gateway captures.
     pub capture: Option<&'a Path>,
+    /// What the worker gets of its Secrets and `ConfigMap`s; `None` if it has none.
+    pub values: Option<&'a WorkerValues>,
 }
 
 /// The models and datasets of the node.
@@ -36,6 +39,8 @@ pub struct NodeInputs<'a> {
     /// The gateways whose files were written, each with its directory for captured samples, or why
     /// they could not be.
     pub gateways: &'a BTreeMap<WorkerName, Result<Option<PathBuf>, String>>,
+    /// The values of the workers that have Secrets or `ConfigMap`s, or why they cannot be read.
+    pub values: &'a BTreeMap<WorkerName, Result<WorkerValues, Problem>>,
 }
 
 /// Why an input of a worker is not on the node.
@@ -59,17 +64,24 @@ impl<'a> NodeInputs<'a> {
             Some(_) => self.gateway_capture(&wanted.worker.name)?,
             None => None,
         };
+        let values = match self.values.get(&wanted.worker.name) {
+            Some(Ok(values)) => Some(values),
+            Some(Err(problem)) => {
+                return Err(MissingInput { problem: problem.clone(), is_stuck: false });
+            }
+            None => None,
+        };
         let model = wanted.model.as_ref().map(|key| {
             let model = find(self.models, key, "Model", [ModelNotReceived, ModelDownloading])?;
             Ok((key, model))
         });
         let model = model.transpose()?;
         let Some(key) = &wanted.dataset else {
-            return Ok(WorkerInputs { model, dataset: None, capture });
+            return Ok(WorkerInputs { model, dataset: None, capture, values });
         };
         let data = find(self.datasets, key, "Dataset", [DatasetNotReceived, DatasetDownloading])?;
         let format = desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
-        Ok(WorkerInputs { model, dataset: Some((data, format)), capture })
+        Ok(WorkerInputs { model, dataset: Some((data, format)), capture, values })
     }
 
     /// The directory for captured samples of a gateway whose files are there.

@@ -287,6 +287,7 @@ mod tests {
         },
         plan::{devices::GrantedDevices, remove_unwanted},
         probes::WorkerProbes,
+        values::resolve::WorkerValues,
         worker::{
             container::{resolve_worker, resolve_workers},
             inputs::{NodeInputs, WorkerInputs},
@@ -296,6 +297,7 @@ mod tests {
     mod devices;
     mod probes;
     mod restart;
+    mod values;
     mod volumes;
 
     const MODEL: &str = "/data/m.bin";
@@ -308,6 +310,7 @@ mod tests {
         models: BTreeMap<ObjectKey, Availability>,
         datasets: BTreeMap<ObjectKey, Availability>,
         gateways: BTreeMap<WorkerName, Result<Option<std::path::PathBuf>, String>>,
+        values: BTreeMap<WorkerName, Result<WorkerValues, Problem>>,
         attempts: BTreeMap<WorkerName, Attempts>,
         is_complete: bool,
         keep: BTreeSet<ObjectKey>,
@@ -332,6 +335,7 @@ mod tests {
             docker: Ok(1),
             datasets: BTreeMap::new(),
             gateways: BTreeMap::new(),
+            values: BTreeMap::new(),
             attempts: BTreeMap::new(),
             is_complete: true,
             keep: BTreeSet::new(),
@@ -397,6 +401,7 @@ mod tests {
                 models: &self.models,
                 datasets: &self.datasets,
                 gateways: &self.gateways,
+                values: &self.values,
             };
             let resolved = resolve_workers(&self.desired, inputs, &context);
             let mut plan = NodePlan::default();

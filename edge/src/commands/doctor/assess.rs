@@ -15,6 +15,7 @@ use crate::commands::doctor::{
         DownloadFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, PeerListenFacts,
     },
     report::Finding,
+    runtime_files::{runtime_dir_finding, seal_key_finding},
     secrets::secrets,
     volumes::volumes,
 };
@@ -34,6 +35,8 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
         data(&facts.data, facts.user, &facts.local),
         disk(&facts.disk),
         node_key(&facts.key_pin),
+        seal_key_finding(&facts.seal_key),
+        runtime_dir_finding(&facts.runtime_dir),
         engine(&facts.engine),
     ];
     findings.extend(facts.registries.iter().map(registries));

@@ -36,6 +36,9 @@ pub struct DoctorFacts {
     pub disk: Checked<DiskFacts>,
     /// The pin of the node's key; `None` before the agent's first start.
     pub key_pin: Checked<Option<String>>,
+    /// The name of the seal key; `None` before the agent's first start.
+    pub seal_key: Checked<Option<String>>,
+    pub runtime_dir: RuntimeDirFacts,
     pub local: LocalBrokerFacts,
     /// Whether models are not shared although `--peers` is given.
     pub withholds_models: bool,
@@ -85,6 +88,22 @@ pub struct VolumeDirFacts {
     pub path: PathBuf,
     /// Its file system, or why it cannot be used.
     pub disk: Checked<DiskFacts>,
+}
+
+/// The directory of `--runtime-dir`.
+#[derive(Debug, Clone)]
+pub struct RuntimeDirFacts {
+    pub path: PathBuf,
+    /// `None` if it does not exist; an error if it cannot be used.
+    pub state: Checked<Option<RuntimeDir>>,
+}
+
+/// A directory for files of Secrets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuntimeDir {
+    /// Its permission bits.
+    pub mode: u32,
+    pub is_in_memory: bool,
 }
 
 /// The address of `--peers-listen`.

@@ -16,6 +16,7 @@ pub mod facts;
 mod inspect;
 mod name_server;
 pub mod report;
+mod runtime_files;
 mod secrets;
 mod volumes;
 
@@ -48,7 +49,7 @@ use crate::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
             DeviceFacts, DiskFacts, DoctorFacts, DownloadFacts, EdgeMeshFacts, EngineFacts,
             LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, PeerListenFacts,
-            RegistryFacts, SecretDirFacts, VolumeDirFacts,
+            RegistryFacts, RuntimeDirFacts, SecretDirFacts, VolumeDirFacts,
         },
         report::Finding,
     },
@@ -105,6 +106,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             data,
             disk,
             key_pin,
+            (seal_key, runtime_dir),
             version,
             registries,
             network,
@@ -118,6 +120,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             check_data_dir(config, resolve, &pending),
             disk(config, &pending),
             key_pin(config, &pending),
+            runtime_files(config, &pending),
             engine(config, &pending),
             registries(config, &pending),
             network(config, &pending),
@@ -146,6 +149,8 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             data: DataDirFacts { path: config.data_dir.clone(), state },
             disk,
             key_pin,
+            seal_key,
+            runtime_dir,
             local,
             withholds_models: config.peers.is_some_and(|peers| peers.withholds_models),
             peers,
@@ -257,6 +262,19 @@ async fn disk(config: &Config, pending: &PendingChecks) -> Checked<DiskFacts> {
 async fn key_pin(config: &Config, pending: &PendingChecks) -> Checked<Option<String>> {
     let path = config.data_dir.clone();
     pending.check("node key", blocking(move || inspect::key_pin(&path))).await
+}
+
+async fn runtime_files(
+    config: &Config,
+    pending: &PendingChecks,
+) -> (Checked<Option<String>>, RuntimeDirFacts) {
+    let (data, path) = (config.data_dir.clone(), config.runtime_dir.clone());
+    let checked = path.clone();
+    let (key, state) = tokio::join!(
+        pending.check("seal key", blocking(move || runtime_files::seal_key(&data))),
+        pending.check("runtime directory", blocking(move || runtime_files::runtime_dir(&checked))),
+    );
+    (key, RuntimeDirFacts { path, state })
 }
 
 async fn engine(config: &Config, pending: &PendingChecks) -> Checked<String> {
