@@ -295,14 +295,16 @@ async fn worker_has_its_secrets_after_a_reboot_without_the_cloud() {
     eventually("the values", || exec(&agent, read) == expected).await;
 }
 
-/// The files below a directory whose content has this text.
+/// The files below a directory, without links, whose content has this text.
 fn files_with(dir: &Path, text: &str) -> Vec<String> {
     let mut with = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
+        let entry = entry.unwrap();
+        let (path, kind) = (entry.path(), entry.file_type().unwrap());
+        if kind.is_dir() {
             with.extend(files_with(&path, text));
-        } else if let Ok(content) = fs::read(&path)
+        } else if kind.is_file()
+            && let Ok(content) = fs::read(&path)
             && content.windows(text.len()).any(|part| part == text.as_bytes())
         {
             with.push(path.display().to_string());

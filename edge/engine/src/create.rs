@@ -112,13 +112,13 @@ fn env(spec: &ContainerSpec, login: Option<&BrokerLogin>) -> Vec<String> {
     });
     let start = spec.start.iter().map(|start| format!("{MODEL_URL}={}", start.model_url));
     // Neither they nor `env` set a variable of the agent.
-    let is_free = |name: &&String| {
-        !spec.env.contains_key(*name)
-            && !devices.contains_key(*name)
-            && !(spec.start.is_some() && *name == MODEL_URL)
+    let is_of_agent = |name: &String| {
+        spec.env.contains_key(name)
+            || devices.contains_key(name)
+            || (spec.start.is_some() && name == MODEL_URL)
     };
     let secret = spec.secret_env.iter().flat_map(|secret| &*secret.variables);
-    let secret = secret.filter(|(name, _)| is_free(name)).filter_map(|(name, value)| {
+    let secret = secret.filter(|(name, _)| !is_of_agent(name)).filter_map(|(name, value)| {
         // They are checked to be text.
         Some(format!("{name}={}", value.expose_text()?))
     });
