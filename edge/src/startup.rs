@@ -34,7 +34,7 @@ use neptune_program::{
     random::unique_id,
 };
 use neptune_store::{ModelStore, PeerFetch, StorePolicy};
-use neptune_wire::LogKind;
+use neptune_wire::{LogKind, NodeName};
 use rustix::thread::CapabilitySet;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -85,12 +85,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     // Those of an earlier start are over. On a full disk the first change replaces them.
     let _ = store.save_problems(&[]);
     let (sender, events) = mpsc::channel(MAX_QUEUED_EVENTS);
-    info!(
-        node = %config.node, instance = identity.instance.0, epoch = identity.epoch, broker = %config.mqtt_url,
-        over_event_bus = config.event_bus.is_some(),
-        local_broker = %config.local_url, data_dir = %config.data_dir.display(), version = env!("CARGO_PKG_VERSION"),
-        "neptune-edge starting"
-    );
+    log_start(&config, &identity);
     let refusals = Refusals::default();
     let broker = start_embedded_broker(&config, &sender, &refusals)?;
     let config = match &broker {
@@ -118,11 +113,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let docker = Arc::new(engine(&config));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
     let supervisor = Supervisor::new(Arc::clone(&docker));
-    let former = store.set_owner(&config.node)?;
-    if !former.is_empty() {
-        let (supervisor, instance) = (supervisor.clone(), identity.instance.clone());
-        tokio::spawn(former_nodes::remove_containers(supervisor, instance, former));
-    }
+    remove_former(&mut store, &config.node, &identity, &supervisor)?;
     let context = Arc::new(node_context(&config));
     let files = Arc::new(RuntimeFiles::new(&context));
     let training_metrics = Arc::<TrainingMetrics>::default();
@@ -184,6 +175,30 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let result = agent.run(events, ServiceNotifier::from_environment(), stop).await;
     local.close(Duration::ZERO).await;
     result
+}
+
+fn log_start(config: &Config, identity: &AgentIdentity) {
+    info!(
+        node = %config.node, instance = identity.instance.0, epoch = identity.epoch, broker = %config.mqtt_url,
+        over_event_bus = config.event_bus.is_some(),
+        local_broker = %config.local_url, data_dir = %config.data_dir.display(), version = env!("CARGO_PKG_VERSION"),
+        "neptune-edge starting"
+    );
+}
+
+/// Removes the containers of the names that this node had before.
+fn remove_former(
+    store: &mut Store,
+    node: &NodeName,
+    identity: &AgentIdentity,
+    supervisor: &Supervisor,
+) -> Result<(), Error> {
+    let former = store.set_owner(node)?;
+    if !former.is_empty() {
+        let (supervisor, instance) = (supervisor.clone(), identity.instance.clone());
+        tokio::spawn(former_nodes::remove_containers(supervisor, instance, former));
+    }
+    Ok(())
 }
 
 /// The container engine, with what the operator allows.

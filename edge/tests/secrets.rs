@@ -23,6 +23,9 @@ use serde_json::{Value, json};
 /// The keys and values of a Secret.
 type Keys<'a> = &'a [(&'a str, &'a str)];
 
+/// What somebody makes of a worker in a task.
+type Change = fn(&mut Value);
+
 /// Runs a shell command in the one container of the node, if it runs.
 fn exec(agent: &Agent, command: &str) -> Result<String, String> {
     let containers = agent.containers();
@@ -217,7 +220,6 @@ async fn secret_of_another_program_or_key_is_unreadable_and_nothing_starts() {
             && report.workers[0].state == WorkerState::Pending
     };
     // What somebody who may publish tasks makes of the ciphertext of the controller.
-    type Change = fn(&mut Value);
     let changes: [(&str, Change); 5] = [
         ("command", |worker| worker["args"] = json!(["echo $URL"])),
         ("variable", |worker| worker["secretEnv"][0]["name"] = "OTHER".into()),

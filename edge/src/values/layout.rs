@@ -144,6 +144,9 @@ mod tests {
         VolumeFiles { files: files.iter().map(file).collect() }
     }
 
+    /// What a kill or a person does to a volume.
+    type Damage = fn(&Path);
+
     /// What a container sees: its own entries, without those of the layout.
     fn seen(dir: &Path) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
@@ -192,7 +195,6 @@ mod tests {
         let files = content(&[("a", "1"), ("b/c", "2")]);
         provide(&volume, "1", &files).unwrap();
         let expected = seen(&volume);
-        type Damage = fn(&Path);
         let damages: [Damage; 6] = [
             |volume| fs::remove_file(volume.join("..data")).unwrap(),
             |volume| remove(&volume.join("..1")).unwrap(),

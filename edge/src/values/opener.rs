@@ -80,6 +80,9 @@ mod tests {
 
     use super::*;
 
+    /// What somebody makes of a task.
+    type Change = fn(&mut WantedWorker);
+
     fn wanted(key: &SealKey, value: &str, version: &str) -> WantedWorker {
         let mut wanted = wanted_worker();
         let program = &mut wanted.worker.program;
@@ -143,7 +146,6 @@ mod tests {
         let message = refused(&node, &original, Err(&problem));
         assert!(message.ends_with("edge0: the key is damaged"), "{message}");
 
-        type Change = fn(&mut WantedWorker);
         let changes: [Change; 8] = [
             |it| it.uid = "other".to_owned(),
             |it| it.worker.name = "other".parse().unwrap(),
@@ -155,9 +157,9 @@ mod tests {
             |it| it.worker.program.secrets[0].version = "u/2".to_owned(),
         ];
         for change in changes {
-            let mut changed = original.clone();
-            change(&mut changed);
-            let message = refused(&node, &changed, Ok(&key));
+            let mut forged = original.clone();
+            change(&mut forged);
+            let message = refused(&node, &forged, Ok(&key));
             assert!(message.contains("for another program; waiting for"), "{message}");
         }
         refused(&"edge1".parse().unwrap(), &original, Ok(&key));
