@@ -111,8 +111,8 @@ impl SealKey {
         sealing::open(&self.private, scope, sealed)
     }
 
-    /// Returns a text that is equal for equal bytes. It tells nobody without this key what they are,
-    /// also if only few values are possible.
+    /// Returns a text that is equal for equal bytes. Without this key nobody can guess them
+    /// from it, also if only few values are possible.
     #[must_use]
     pub fn fingerprint(&self, bytes: &[u8]) -> String {
         let mac = |key: &[u8], bytes: &[u8]| {

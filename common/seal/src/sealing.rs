@@ -127,7 +127,10 @@ mod tests {
                  21993c62ce81883d2dd1b51a28",
             ),
         );
-        assert_eq!(plain.unwrap().as_slice(), b"Beauty is truth, truth beauty");
+        assert_eq!(
+            plain.unwrap().as_slice(),
+            bytes("426561757479206973207472757468 2c20747275746820626561757479")
+        );
     }
 
     struct Task {

@@ -40,6 +40,7 @@ mod resource;
 mod restart;
 mod revision;
 pub mod run_totals;
+mod seal_scope;
 mod sealed;
 mod secret_bytes;
 mod serving;
@@ -100,9 +101,10 @@ pub use resource::Resource;
 pub use restart::{RestartTime, RestartTimeError};
 pub use revision::{Revision, RevisionClock};
 pub use run_totals::{RunReport, RunTotals};
+pub use seal_scope::SealScope;
 pub use sealed::{
-    ConfigContent, SealKeyId, SealKeyReport, SealPublicKey, SealPublicKeyError, SealScope,
-    SealedSecret, SecretVariable,
+    ConfigContent, SealKeyId, SealKeyReport, SealPublicKey, SealPublicKeyError, SealedSecret,
+    SecretVariable,
 };
 pub use secret_bytes::{SecretBytes, SecretValues};
 pub use serving::{

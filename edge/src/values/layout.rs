@@ -27,7 +27,7 @@ const DATA: &str = "..data";
 /// The names of what is not finished.
 const NEW_DATA: &str = "..data-new";
 const NEW_VERSION: &str = "..version-new";
-/// Everybody reads.
+/// Everybody may read, and nobody may write.
 const FILE: u32 = 0o444;
 const VERSION_DIR: u32 = 0o555;
 const OPEN_DIR: u32 = 0o755;

@@ -18,7 +18,7 @@ use neptune_wire::{
 /// What a worker gets of its Secrets and `ConfigMap`s. A worker with `ConfigMap`s only needs no key.
 ///
 /// # Errors
-/// A Secret cannot be opened, or cannot be used as the task says.
+/// A Secret cannot be opened, or its values cannot be used where the program names them.
 pub fn open_values(
     node: &NodeName,
     wanted: &WantedWorker,

@@ -35,7 +35,7 @@ pub struct WorkerValues {
 /// texts for equal bytes.
 ///
 /// # Errors
-/// A value cannot be used as the program says.
+/// A value cannot be used where the program names it.
 pub fn resolve_values(
     program: &ContainerProgram,
     opened: &BTreeMap<&str, SecretValues>,

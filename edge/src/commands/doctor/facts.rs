@@ -101,7 +101,7 @@ pub struct RuntimeDirFacts {
 /// A directory for files of Secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuntimeDir {
-    /// Its permission bits.
+    /// The permission bits of the directory.
     pub mode: u32,
     pub is_in_memory: bool,
 }
