@@ -272,7 +272,7 @@ async fn runtime_files(
     let checked = path.clone();
     let (key, state) = tokio::join!(
         pending.check("seal key", blocking(move || runtime_files::seal_key(&data))),
-        pending.check("runtime directory", blocking(move || runtime_files::runtime_dir(&checked))),
+        pending.check("runtime files", blocking(move || runtime_files::runtime_dir(&checked))),
     );
     (key, RuntimeDirFacts { path, state })
 }

@@ -12,7 +12,7 @@ use crate::commands::doctor::{
 };
 
 const SEAL_KEY: &str = "seal key";
-const RUNTIME_DIR: &str = "runtime directory";
+const RUNTIME_DIR: &str = "runtime files";
 
 /// The type of a file system in memory.
 const TMPFS: i128 = 0x0102_1994;
