@@ -15,7 +15,7 @@ use crate::NodeName;
 pub struct SecretVariable {
     /// Name of the variable.
     pub name: String,
-    /// Name of the Secret, which is in [`ContainerProgram::secrets`].
+    /// Name of the Secret, which is in [`ContainerProgram::secrets`](crate::ContainerProgram::secrets).
     pub secret: String,
     /// The key of the Secret with the value.
     pub key: String,
