@@ -206,6 +206,7 @@ fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {
             namespace: flags.namespace.clone(),
             service_account: flags.service_account.clone(),
         },
+        config_interval: Duration::from_secs(flags.config_interval_seconds.into()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_cloud_kinds::fleet::{FleetDesired, PendingPlan, Retained};
+use neptune_cloud_kinds::fleet::{FleetDesired, NodeContents, PendingPlan, Retained};
 use neptune_wire::{
     ContentHash, NodeName, NodeRequest, ObjectKey, Resource, Sync, SyncNotices,
     source::DownstreamMessage,
@@ -108,6 +108,11 @@ impl Publisher {
     /// The hash of the content that a node should have of an object, once it is published.
     pub fn published_hash(&self, node: &NodeName, object: &ObjectKey) -> Option<ContentHash> {
         self.lock().desired.published_hash(node, object)
+    }
+
+    /// What an object requires on a node by its last plan.
+    pub fn planned_contents(&self, node: &NodeName, object: &ObjectKey) -> Option<NodeContents> {
+        self.lock().desired.planned_contents(node, object)
     }
 
     /// Sets whether an object has a rollout: then no other object replaces a Model that it uses on a

@@ -24,7 +24,13 @@ use crate::{
         resolved::TrainingFacts,
         validate::check,
     },
-    worker::frameworks::Frameworks,
+    worker::{
+        config::{
+            objects::{ConfigObjects, ReadObject},
+            references::{ConfigKind, ConfigName},
+        },
+        frameworks::Frameworks,
+    },
 };
 
 /// The object with a spec to which a JSON Merge Patch is applied.
@@ -75,9 +81,17 @@ fn service() -> JointInferenceService {
     service
 }
 
+/// The Secret with the credentials of the registry is not released to nodes.
+fn without_registry() -> ConfigObjects {
+    let name = ConfigName { kind: ConfigKind::Secret, name: "registry".to_owned() };
+    let read = [(name, ReadObject::Forbidden)].into();
+    ConfigObjects { read, ..ConfigObjects::default() }
+}
+
 #[test]
 fn workers_in_a_pod_and_on_a_node_are_equal() {
     let mut facts = joint_inference_service::fixtures::facts();
+    facts.config = without_registry();
     facts.reports = Some(ReportAccess {
         url: format!("http://reports:8082/workers/default/s/$({POD_UID})/token"),
         broker_password: "ab".repeat(32),
@@ -92,7 +106,8 @@ fn workers_without_code_of_their_own_are_equal() {
     let change =
         json!({"edgeWorker": {"workerSpec": program}, "cloudWorker": {"workerSpec": program}});
     let service = changed(&service(), &change);
-    let facts = joint_inference_service::fixtures::facts_with_agent();
+    let mut facts = joint_inference_service::fixtures::facts_with_agent();
+    facts.config = without_registry();
     assert_plan(&service, &facts, include_str!("golden/workers_on_nodes.json"));
 }
 

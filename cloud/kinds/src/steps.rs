@@ -13,6 +13,7 @@ use crate::{
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
     rollout::{planned::PlannedRollout, summary::Announcement},
+    worker::config::seal::Seals,
 };
 
 /// A kind's steps as functions of values.
@@ -146,6 +147,8 @@ pub struct WorkloadMessages {
 pub struct ObjectPlan {
     /// The objects that each node needs for this object.
     pub requirements: Requirements,
+    /// The values that have to be sealed in them, which needs random numbers.
+    pub seals: Seals,
     /// The generations of the objects in them that other objects may require too.
     pub generations: Generations,
     /// What nodes retain instead, while the requirements cannot be planned.

@@ -79,6 +79,17 @@ pub struct Run {
         hide = true
     )]
     pub nodes_in_status: usize,
+    /// Seconds after which the Secrets and ConfigMaps of workers at agents are read again, at the
+    /// latest. Tests lower it.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "NEPTUNE_CONFIG_INTERVAL_SECONDS",
+        default_value = "60",
+        value_parser = clap::value_parser!(u32).range(1..=3600),
+        hide = true
+    )]
+    pub config_interval_seconds: u32,
     /// Image with neptune-edge, used by the init container that downloads and verifies models for
     /// Pods, and by the sidecar that posts reports of cloud workers.
     #[arg(

@@ -89,7 +89,7 @@ mod tests {
     fn text_names_the_key_that_is_replaced() {
         let node: NodeName = "edge0".parse().unwrap();
         let text = |trusted: Option<KeyPin>, seen: Option<KeyPin>| {
-            trust_text(&node, &KeyRecord { trusted, seen, waiting: None }, &pin('b'))
+            trust_text(&node, &KeyRecord { trusted, seen, ..KeyRecord::default() }, &pin('b'))
         };
         let replaces = format!("node edge0: {} replaces {}\n", pin('b').0, pin('a').0);
         assert_eq!(text(Some(pin('a')), None), replaces);

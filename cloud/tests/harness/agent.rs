@@ -2,14 +2,37 @@
 //! asks for.
 
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
+use neptune_pinned_tls::TlsKey;
+use neptune_seal::SealKey;
 use neptune_wire::{
     AgentFeature, AgentInstance, KeyPin, NodeName, NodeReport, NodeRequest, ObjectContent,
-    ObjectKey, OfferedDevice, PeerEndpoint, Replica, Role, Topic, TopicPrefix, Worker,
-    WorkerReason, WorkerState, decode, encode, replica::ReplicaChange,
+    ObjectKey, OfferedDevice, PeerEndpoint, Replica, Role, SealScope, SecretValues, Topic,
+    TopicPrefix, Worker, WorkerReason, WorkerState, decode, encode, replica::ReplicaChange,
 };
 use serde_json::{Value, json};
 
 use super::{Harness, SERVICE, within};
+
+/// The keys of a node.
+pub struct NodeKeys {
+    pub tls: TlsKey,
+    pub seal: SealKey,
+}
+
+impl NodeKeys {
+    pub fn generate() -> Self {
+        Self { tls: TlsKey::generate(), seal: SealKey::generate() }
+    }
+
+    /// Opens a Secret of the edge worker of a task.
+    pub fn open(&self, node: &NodeName, task: &ObjectContent, name: &str) -> SecretValues {
+        let worker = worker(task, Role::Edge);
+        let secret = worker.program.secrets.iter().find(|it| it.name == name).unwrap();
+        let uid = &task.metadata.uid;
+        let scope = SealScope::new(node, uid, &worker.name, &worker.program, secret);
+        self.seal.open(&scope, &secret.sealed).unwrap()
+    }
+}
 
 pub struct Agent {
     pub node: NodeName,
@@ -49,6 +72,24 @@ impl Agent {
         Self::start(harness, node, Replica::default(), birth).await
     }
 
+    /// Connects an agent that opens Secrets with these keys, with the objects of an earlier connection.
+    pub async fn sealing(
+        harness: &Harness,
+        name: &str,
+        keys: &NodeKeys,
+        (epoch, replica): (u64, Replica),
+    ) -> Self {
+        let node: NodeName = name.parse().unwrap();
+        let seal_key = neptune_seal::sign(&node, &keys.tls, keys.seal.public_key()).unwrap();
+        let birth = NodeReport {
+            supports: vec![AgentFeature::Sealed, AgentFeature::Volumes],
+            key_pin: Some(keys.tls.pin().clone()),
+            seal_key: Some(Box::new(seal_key)),
+            ..report("a", epoch, true)
+        };
+        Self::start(harness, name, replica, birth).await
+    }
+
     async fn start(harness: &Harness, node: &str, replica: Replica, birth: NodeReport) -> Self {
         let (instance, epoch) = (birth.instance.0.clone(), birth.epoch);
         let node: NodeName = node.parse().unwrap();
@@ -56,7 +97,8 @@ impl Agent {
         let mut options =
             LinkOptions::new(harness.broker.url().parse().unwrap(), format!("agent-{node}"));
         options.subscriptions = vec![TopicPrefix::default().downstream_filter(&node)];
-        let will = report(&instance, epoch, false);
+        let key_pin = birth.key_pin.clone();
+        let will = NodeReport { key_pin, ..report(&instance, epoch, false) };
         options.will =
             Some(Message { topic: topic.clone(), payload: encode(&will).into(), retain: true });
         let (link, mut events) = Link::start(options).unwrap();
@@ -306,6 +348,7 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         supports: Vec::new(),
         devices: Vec::new(),
         remote_logs: Vec::new(),
+        seal_key: None,
         peers: None,
     }
 }

@@ -126,6 +126,11 @@ pub struct EdgeNodeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::KEY_PIN_LENGTH), regex(pattern = schema::KEY_PIN))]
     pub reported_key: Option<String>,
+    /// secretsKey is the key whose owner gets Secrets, unless spec.trustedKey is set: the first one
+    /// that the controller saw. Another one waits for kubectl neptune trust NODE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::KEY_PIN_LENGTH), regex(pattern = schema::KEY_PIN))]
+    pub secrets_key: Option<String>,
     /// problems are problems of the node that concern all of its objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]

@@ -9,6 +9,7 @@
 // Each printcolumn has its own `type_`.
 #![allow(clippy::duplicated_attributes)]
 
+mod config_source;
 pub mod crdgen;
 pub mod dataset;
 pub mod edge_node;
@@ -30,6 +31,10 @@ pub mod training_model;
 mod transformer;
 mod volumes;
 
+pub use config_source::{
+    ConfigMapVolumeSource, ConfigReference, EnvFromSource, KeySelector, KeyToPath,
+    SecretVolumeSource,
+};
 pub use dataset::{
     Dataset, DatasetDeletions, DatasetReplica, DatasetReplicaState, DatasetReplicas, DatasetSpec,
     DatasetStatus,
@@ -50,8 +55,8 @@ pub use joint_inference_service::{
     JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
     ModelServer, ModelUpdate, NeverUpload, NodeCounts, NodeGatewayStatus, NodeSlices,
     NotComparedModel, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode,
-    TierAddress, TierStatus, TotalUploadStatus, ValueSource, WorkerParameter, WorkerSpec,
-    WorkerVariable,
+    TierAddress, TierStatus, TotalUploadStatus, ValueSource, VariableSource, WorkerParameter,
+    WorkerSpec, WorkerVariable,
 };
 pub use key_value::{EnvironmentVariable, KeyValue};
 pub use log_request::{

@@ -295,10 +295,16 @@ pub(crate) fn probe_has_one_action() -> Rule {
 /// Requires exactly one source of a volume.
 pub(crate) fn volume_has_one_source() -> Rule {
     Rule::new(
-        "[has(self.emptyDir), has(self.hostPath), has(self.persistentVolumeClaim)]\
-         .filter(it, it).size() == 1",
+        "[has(self.emptyDir), has(self.hostPath), has(self.persistentVolumeClaim), \
+         has(self.secret), has(self.configMap)].filter(it, it).size() == 1",
     )
-    .message("give exactly one of emptyDir, hostPath and persistentVolumeClaim")
+    .message("give exactly one of emptyDir, hostPath, persistentVolumeClaim, secret and configMap")
+}
+
+/// Requires exactly one object of an entry of `envFrom`.
+pub(crate) fn env_from_one_source() -> Rule {
+    Rule::new("has(self.secretRef) != has(self.configMapRef)")
+        .message("give exactly one of secretRef and configMapRef")
 }
 
 /// Requires the maximum size of a volume to be a Kubernetes quantity above zero.

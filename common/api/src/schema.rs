@@ -18,6 +18,10 @@ pub(crate) const SUBDOMAIN_OR_EMPTY: &str =
 /// Pattern of an RFC 1123 label, the name of a volume.
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
+/// Pattern of a key of a Secret or ConfigMap, which is the name of a file: not "." and not beginning
+/// with "..".
+pub(crate) const DATA_KEY: &str = "^([-_a-zA-Z0-9]|[.][-_a-zA-Z0-9])[-._a-zA-Z0-9]*$";
+
 /// Pattern of a name that is valid as a directory, in an argument and as a label value.
 pub(crate) const FILE_NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$";
 
@@ -71,6 +75,12 @@ pub(crate) const MAX_ADDRESS_LENGTH: usize = 4096;
 /// Maximum number of volumes, and of mounts, of a container.
 const MAX_VOLUMES: u32 = 32;
 
+/// Maximum number of Secrets and ConfigMaps in `envFrom` of a container.
+const MAX_ENV_FROM: u32 = 32;
+
+/// Maximum number of keys of a volume.
+const MAX_ITEMS: u32 = 64;
+
 /// Maximum length of the URL of an endpoint, in characters.
 pub(crate) const MAX_URL_LENGTH: usize = 2048;
 
@@ -122,6 +132,17 @@ pub(crate) fn volumes(schema: &mut Schema) {
 /// Requires the paths of a list of VolumeMount to be unique.
 pub(crate) fn volume_mounts(schema: &mut Schema) {
     unique_up_to(schema, "mountPath", MAX_VOLUMES);
+}
+
+/// Requires the paths of a list of KeyToPath to be unique.
+pub(crate) fn items(schema: &mut Schema) {
+    unique_up_to(schema, "path", MAX_ITEMS);
+}
+
+/// Bounds a list of EnvFromSource.
+pub(crate) fn env_from(schema: &mut Schema) {
+    schema.insert("maxItems".to_owned(), MAX_ENV_FROM.into());
+    schema.insert("x-kubernetes-list-type".to_owned(), "atomic".into());
 }
 
 fn unique(schema: &mut Schema, key: &str) {

@@ -5,10 +5,10 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Quantity, rules, schema};
+use crate::{ConfigMapVolumeSource, Quantity, SecretVolumeSource, rules, schema};
 
-/// Volume is a directory or file that containers can mount. Exactly one of emptyDir, hostPath and
-/// persistentVolumeClaim is set.
+/// Volume is a directory or file that containers can mount. Exactly one of emptyDir, hostPath,
+/// persistentVolumeClaim, secret and configMap is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::volume_has_one_source())]
@@ -28,6 +28,15 @@ pub struct Volume {
     /// persistentVolumeClaim is a claim in the namespace of the object. Pods only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim: Option<PersistentVolumeClaimSource>,
+    /// secret is a Secret in the namespace of the object, whose keys are files that cannot be
+    /// written. The files change while the container runs when the Secret changes. An agent gets it
+    /// only if the Secret has the label neptune.io/edge: allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretVolumeSource>,
+    /// configMap is a ConfigMap in the namespace of the object, whose keys are files that cannot be
+    /// written. The files change while the container runs when the ConfigMap changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapVolumeSource>,
 }
 
 /// EmptyDirSource is a directory that is empty at first.

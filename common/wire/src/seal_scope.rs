@@ -26,6 +26,8 @@ pub struct SealScope<'a> {
     secret_env: Vec<[&'a str; 3]>,
     mounts: Vec<ScopeMount<'a>>,
     configs: BTreeMap<&'a str, ContentHash>,
+    /// The programs of the startup, liveness and readiness probe: they run in the container.
+    probe_commands: [&'a [String]; 3],
     secret: &'a str,
     version: &'a str,
     keys: &'a [String],
@@ -54,6 +56,9 @@ impl<'a> SealScope<'a> {
         let variable = |it: &'a SecretVariable| [&*it.name, &*it.secret, &*it.key];
         let config =
             |it: &'a ConfigContent| (&*it.name, ContentHash::compute(&(&it.data, &it.binary_data)));
+        let probes = &program.probes;
+        let probe_commands = [&probes.startup, &probes.liveness, &probes.readiness]
+            .map(|probe| probe.as_deref().map_or(&[][..], |probe| &probe.exec));
         Self {
             node,
             uid,
@@ -66,6 +71,7 @@ impl<'a> SealScope<'a> {
             secret_env: program.secret_env.iter().map(variable).collect(),
             mounts: program.mounts.iter().map(ScopeMount::new).collect(),
             configs: program.configs.iter().map(config).collect(),
+            probe_commands,
             secret: &secret.name,
             version: &secret.version,
             keys: &secret.keys,
@@ -114,6 +120,7 @@ mod tests {
                 {"name": "s", "path": "/etc/s", "secret": "camera"},
             ],
             "configs": [{"name": "files", "version": "u/1", "data": {"a": "x"}}],
+            "probes": {"liveness": {"exec": ["check"]}},
             "secrets": [{
                 "name": "camera", "version": "u/2", "keys": ["url"], "sealKey": "sha256:0",
                 "sealed": "AAAA",
@@ -142,7 +149,7 @@ mod tests {
                 {"path": "/etc/s", "source": "secret", "name": "camera", "items": null,
                  "readOnly": false},
             ],
-            "configs": {"files": configs.as_str()},
+            "configs": {"files": configs.as_str()}, "probeCommands": [[], ["check"], []],
             "secret": "camera", "version": "u/2", "keys": ["url"],
         });
         assert_eq!(text, canonical_json(&expected));
@@ -168,6 +175,7 @@ mod tests {
             ("/mounts/1/readOnly", json!(true)),
             ("/mounts", json!([])),
             ("/configs/0/data/a", json!("y")),
+            ("/probes/liveness/exec/0", json!("sh")),
             ("/secrets/0/name", json!("other")),
             ("/secrets/0/version", json!("u/3")),
             ("/secrets/0/keys", json!(["url", "user"])),

@@ -48,13 +48,15 @@ struct Encoded {
     hash: ContentHash,
     uid: Box<str>,
     json: Box<str>,
+    has_secrets: bool,
 }
 
 impl EncodedContent {
     /// Encodes a content and computes its hash.
     pub fn new(content: &ObjectContent) -> Self {
         let (uid, json) = (&*content.metadata.uid, json(content).into_boxed_str());
-        Self(Arc::new(Encoded { hash: content.hash(), uid: uid.into(), json }))
+        let has_secrets = content.programs().any(|program| !program.secrets.is_empty());
+        Self(Arc::new(Encoded { hash: content.hash(), uid: uid.into(), json, has_secrets }))
     }
 
     /// Whether the contents are equal: the same text in memory, or else texts with one hash.
@@ -70,6 +72,11 @@ impl EncodedContent {
     /// Returns the uid of the object.
     pub fn uid(&self) -> &str {
         &self.0.uid
+    }
+
+    /// Whether it has Secrets, whose ciphertexts are those of one node.
+    pub fn has_secrets(&self) -> bool {
+        self.0.has_secrets
     }
 
     /// Whether both are the same text in memory.

@@ -320,6 +320,7 @@ pub fn birth() -> NodeReport {
         supports: Vec::new(),
         devices: Vec::new(),
         remote_logs: Vec::new(),
+        seal_key: None,
         peers: None,
     }
 }

@@ -170,6 +170,12 @@ impl FleetDesired {
         }
     }
 
+    /// What an object requires on a node by its last plan.
+    pub fn planned_contents(&self, node: &NodeName, object: &ObjectKey) -> Option<NodeContents> {
+        let planned = self.plans.get(object)?.get(node)?;
+        Some(Arc::clone(&planned.contents))
+    }
+
     /// The object for whose rollout the newest content of this one waits on a node.
     pub fn awaited_rollout(&self, node: &NodeName, key: &ObjectKey) -> Option<&ObjectKey> {
         self.nodes.get(node)?.awaited_rollout(key, &self.guards)

@@ -414,6 +414,7 @@ mod tests {
             supports: Vec::new(),
             devices: Vec::new(),
             remote_logs: Vec::new(),
+            seal_key: None,
             peers: None,
         }
     }

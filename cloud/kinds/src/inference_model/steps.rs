@@ -63,7 +63,7 @@ impl Steps for InferenceModel {
     }
 
     fn node_warnings(&self, _: &InferenceModelFacts, valid: &ValidInferenceModel) -> Vec<String> {
-        needs::warnings(valid.unmet.iter(), |_| None).collect()
+        needs::warnings(valid.unmet.iter(), |_| None)
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

@@ -125,6 +125,54 @@ pub fn probes() -> impl Iterator<Item = Value> {
     probes.into_iter().flat_map(move |probe| names.map(|name| json!({ name: probe })))
 }
 
+/// References to Secrets and `ConfigMap`s, valid and not.
+pub fn references() -> impl Iterator<Item = Value> {
+    let from = |source: Value| json!({"env": [{"name": "A", "valueFrom": source}]});
+    let names = ["a", "a.b", "A", "", "a b"];
+    let keys = ["a", "a.B_c-d", ".a", "a..b", "", ".", "..", "..a", "a/b"];
+    let mut changes: Vec<_> =
+        names
+            .map(|name| from(json!({"secretKeyRef": {"name": name, "key": "a"}})))
+            .into_iter()
+            .chain(keys.map(|key| from(json!({"configMapKeyRef": {"name": "a", "key": key}}))))
+            .chain(names.map(|name| json!({"envFrom": [{"secretRef": {"name": name}}]})))
+            .chain(["", "A_", "1", "a-"].map(
+                |prefix| json!({"envFrom": [{"prefix": prefix, "configMapRef": {"name": "a"}}]}),
+            ))
+            .collect();
+    let selector = json!({"name": "a", "key": "a"});
+    changes.extend([
+        from(json!({})),
+        from(json!({"nodeLabel": "a", "optional": true})),
+        from(json!({"nodeLabel": "a", "secretKeyRef": selector})),
+        from(json!({"secretKeyRef": selector, "configMapKeyRef": selector})),
+        from(json!({"secretKeyRef": selector, "optional": true})),
+        from(json!({"secretKeyRef": {"name": "a", "key": "a", "optional": true}})),
+        json!({"env": [{"name": "A", "value": "a", "valueFrom": {"secretKeyRef": selector}}]}),
+        json!({"envFrom": [{}]}),
+        json!({"envFrom": [{"secretRef": {"name": "a"}, "configMapRef": {"name": "a"}}]}),
+        json!({"envFrom": vec![json!({"secretRef": {"name": "a"}}); 33]}),
+    ]);
+    let items = [
+        json!([]),
+        json!([{"key": "a", "path": "b"}]),
+        json!([{"key": "a", "path": "b/c"}]),
+        json!([{"key": "..", "path": "b"}]),
+        json!([{"key": "a", "path": "b"}, {"key": "c", "path": "b"}]),
+    ];
+    for items in items {
+        let mount = json!([{"name": "a", "mountPath": "/a"}]);
+        let secret = json!({"name": "a", "secret": {"secretName": "a", "items": items}});
+        changes.push(json!({"volumes": [secret], "volumeMounts": mount}));
+        let config = json!({"name": "a", "configMap": {"name": "a", "items": items}});
+        changes.push(json!({"volumes": [config], "volumeMounts": mount}));
+    }
+    changes.push(json!({"volumes": [
+        {"name": "a", "secret": {"secretName": "a"}, "configMap": {"name": "a"}},
+    ]}));
+    changes.into_iter()
+}
+
 /// Joins two changes. A field that one of them removes is removed.
 pub fn join(change: &mut Value, other: &Value) {
     match (change.as_object_mut(), other.as_object()) {

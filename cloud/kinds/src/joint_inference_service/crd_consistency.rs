@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     crd_consistency::compare,
     joint_inference_service::{
-        crd_changes::{join, limits, probes, volumes},
+        crd_changes::{join, limits, probes, references, volumes},
         facts::{CloudService, Selection, ServiceFacts},
         fixtures,
         selection::rules::selection_rules,
@@ -98,6 +98,7 @@ fn changes() -> Vec<Value> {
     changes.extend(limits().map(|limits| program(json!({"resources": {"limits": limits}}))));
     changes.extend(volumes().map(program));
     changes.extend(probes().map(program));
+    changes.extend(references().map(program));
     changes.extend(
         ["scriptDir", "scriptBootFile", "frameworkVersion"].map(|field| {
             program(json!({"frameworkType": "container", "image": "a:1", field: null}))

@@ -20,10 +20,12 @@ use crate::{
         labels::Labels, node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy,
         report_access::ReportAccess,
     },
-    nodes::offer::AgentOffer,
+    nodes::{offer::AgentOffer, sealing::SealKeyState},
     reason::Reason,
     rollout::planned::GrantedNodes,
-    worker::{frameworks::Frameworks, needs::NodeOffers, ports::NodePort},
+    worker::{
+        config::objects::ConfigObjects, frameworks::Frameworks, needs::NodeOffers, ports::NodePort,
+    },
 };
 
 /// The objects that a service refers to; `None` if one does not exist.
@@ -44,6 +46,11 @@ pub struct ServiceFacts {
     /// What the agents of these nodes and of the cloud worker's offer; empty if each agent can run the
     /// workers.
     pub offers: NodeOffers,
+    /// The Secrets and `ConfigMap`s of the workers that agents run, as far as they were read.
+    pub config: ConfigObjects,
+    /// Whether Secrets can be sealed for these nodes, of those that have reported; empty without
+    /// references to Secrets.
+    pub seal_keys: BTreeMap<NodeName, SealKeyState>,
     /// The nodes of the slices; `None` if the rows are in the status.
     pub sliced: Option<SlicedNodes>,
     /// The Node that the cloud worker names.

@@ -1,7 +1,7 @@
 //! Test fixtures of the pure steps: the sample in a cluster that has every object that it refers
 //! to.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
@@ -18,6 +18,7 @@ use crate::{
     },
     rollout::planned::GrantedNodes,
     worker::{
+        config::objects::ConfigObjects,
         frameworks::Frameworks,
         needs::NodeOffers,
         ports::{NodePort, of_model},
@@ -122,6 +123,8 @@ pub fn facts() -> ServiceFacts {
         edge_node: Some(node("edge0", &[("node-role.kubernetes.io/edge", "")])),
         edge_selected: SelectedNodes::default(),
         offers: NodeOffers::new(),
+        config: ConfigObjects::default(),
+        seal_keys: BTreeMap::new(),
         sliced: None,
         cloud_node: Some(node("solar-corona-cloud", &[])),
         frameworks: Ok(Arc::new(Frameworks::default())),

@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use neptune_api::{
-    EmptyDirSource, ExecAction, Goal, HostPathSource, HttpGetAction, JointInferenceService,
-    KeyValue, ModelReference, PersistentVolumeClaimSource, Probe, TcpSocketAction, Transformer,
-    ValueSource, Volume, VolumeMedium, VolumeMount, WorkerParameter,
+    ConfigMapVolumeSource, ConfigReference, EmptyDirSource, EnvFromSource, ExecAction, Goal,
+    HostPathSource, HttpGetAction, JointInferenceService, KeyValue, ModelReference,
+    PersistentVolumeClaimSource, Probe, SecretVolumeSource, TcpSocketAction, Transformer,
+    ValueSource, VariableSource, Volume, VolumeMedium, VolumeMount, WorkerParameter,
+    WorkerVariable,
 };
-use neptune_wire::AgentFeature;
+use neptune_wire::{AgentFeature, NodeName, SealPublicKey, SecretBytes, SecretValues};
 
 use crate::{
     joint_inference_service::{facts::ServiceFacts, fixtures, plan::plan, validate::validate},
     kubernetes::pod_policy::PodPolicy,
     leaves::{Outcome, OutcomeOf, assert_each_has_an_effect, assert_labels_have_no_effect},
-    nodes::offer::AgentOffer,
+    nodes::{offer::AgentOffer, sealing::SealKeyState},
+    worker::config::{
+        objects::{ConfigObject, ReadObject},
+        references::{CREDENTIALS, ConfigKind, ConfigName},
+    },
 };
 
 /// The status lists the named node: then it gets the edge worker.
@@ -120,10 +126,47 @@ fn service_with_volume(source: Volume) -> (JointInferenceService, ServiceFacts) 
         .worker_spec
         .iter_mut()
         .for_each(|it| it.volume_mounts.push(mount.clone()));
-    let supports = [AgentFeature::Volumes].into();
+    (service, ServiceFacts { pod_policy: any_path(), ..facts_with_config() })
+}
+
+/// The agent supports volumes and Secrets, and the Secrets and `ConfigMap`s `one` and `two` exist.
+fn facts_with_config() -> ServiceFacts {
+    let node: NodeName = "edge0".parse().expect("a name");
+    let supports = [AgentFeature::Volumes, AgentFeature::Sealed].into();
     let offer = Arc::new(AgentOffer { supports, ..AgentOffer::default() });
-    let offers = [("edge0".parse().expect("a name"), offer)].into();
-    (service, ServiceFacts { pod_policy: any_path(), offers, ..fixtures::facts() })
+    let key = SealPublicKey::new([7; 32]);
+    let mut facts = ServiceFacts {
+        offers: [(node.clone(), offer)].into(),
+        seal_keys: [(node, SealKeyState::Trusted(key))].into(),
+        ..fixtures::facts()
+    };
+    for name in ["one", "two"] {
+        for kind in [ConfigKind::Secret, ConfigKind::ConfigMap] {
+            let keys = ["one", "two", CREDENTIALS];
+            let value = |key: &str| (key.to_owned(), SecretBytes::new(name.as_bytes().to_vec()));
+            let object = ConfigObject {
+                version: format!("{name}/1"),
+                is_shared: true,
+                values: keys.map(value).into(),
+                binary: SecretValues::new(),
+            };
+            let name = ConfigName { kind, name: name.to_owned() };
+            facts.config.read.insert(name, ReadObject::Present(object.into()));
+        }
+    }
+    facts
+}
+
+/// The edge worker and the cloud worker have the keys of a Secret as variables.
+fn service_with_variables() -> (JointInferenceService, ServiceFacts) {
+    let mut service = fixtures::service();
+    let edge = service.spec.edge_worker.worker_spec.as_mut();
+    let cloud = service.spec.cloud_worker.worker_spec.as_mut();
+    for worker in [edge, cloud].into_iter().flatten() {
+        let secret_ref = Some(ConfigReference { name: "one".to_owned(), optional: false });
+        worker.env_from = vec![EnvFromSource { secret_ref, ..EnvFromSource::default() }];
+    }
+    (service, facts_with_config())
 }
 
 fn any_path() -> PodPolicy {
@@ -131,7 +174,7 @@ fn any_path() -> PodPolicy {
 }
 
 /// One volume of each source that both sides have.
-fn volumes() -> [Volume; 3] {
+fn volumes() -> [Volume; 5] {
     let memory =
         EmptyDirSource { medium: Some(VolumeMedium::Memory), size_limit: Some("1Gi".into()) };
     let path = HostPathSource { path: "/srv".to_owned(), type_: None };
@@ -139,6 +182,20 @@ fn volumes() -> [Volume; 3] {
         Volume { empty_dir: Some(EmptyDirSource::default()), ..Volume::default() },
         Volume { empty_dir: Some(memory), ..Volume::default() },
         Volume { host_path: Some(path), ..Volume::default() },
+        Volume {
+            secret: Some(SecretVolumeSource {
+                secret_name: "one".to_owned(),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+        Volume {
+            config_map: Some(ConfigMapVolumeSource {
+                name: "one".to_owned(),
+                ..ConfigMapVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
     ]
 }
 
@@ -191,6 +248,11 @@ fn service_with_a_value_per_node(labels: &[(&str, &str)]) -> (JointInferenceServ
     let source = ValueSource { node_label: "line".to_owned(), optional: false };
     program.parameters =
         vec![WorkerParameter { key: "line".to_owned(), value: None, value_from: Some(source) }];
+    program.env = vec![WorkerVariable {
+        name: "ALSO".to_owned(),
+        value_from: Some(VariableSource::node_label("line", false)),
+        ..WorkerVariable::default()
+    }];
     let edge = [("node-role.kubernetes.io/edge", "")];
     facts.edge_node = Some(fixtures::node("edge0", &[&edge, labels].concat()));
     (service, facts)
@@ -210,6 +272,8 @@ fn samples() -> Vec<(JointInferenceService, ServiceFacts)> {
         service_with_a_value_per_node(&[("line", "7")]),
         service_with_a_value_per_node(&[]),
         service_with_a_claim(),
+        (fixtures::service(), facts_with_config()),
+        service_with_variables(),
     ];
     samples.extend(with_volumes);
     samples.extend(probes().iter().map(service_with_probes));

@@ -5,6 +5,8 @@ mod cases;
 pub mod chain;
 mod cloud;
 #[cfg(test)]
+mod config_tests;
+#[cfg(test)]
 mod crd_changes;
 #[cfg(test)]
 mod crd_consistency;

@@ -7,16 +7,24 @@ use std::{
 };
 
 use neptune_api::{JointInferenceService, JointInferenceServiceSpec, Model};
-use neptune_wire::{EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Role, Worker};
+use neptune_wire::{
+    EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Role, SealPublicKey, Worker,
+};
 use serde_json::Value;
 
 use crate::{
     dataset,
     fleet::NodeContents,
-    joint_inference_service::{resolved::ValidService, worker::task::object_name},
+    joint_inference_service::{
+        resolved::{CloudSide, EdgeSide, ValidService},
+        worker::task::object_name,
+    },
     kubernetes::identity::content,
     model,
-    worker::restart::Restart,
+    worker::{
+        config::{resolved::ResolvedConfig, seal::Seals},
+        restart::Restart,
+    },
 };
 
 /// A worker, and the Model that its node needs for it.
@@ -53,6 +61,8 @@ pub struct ContentsOfNodes<'a> {
     common: HashMap<Difference, NodeContents>,
     /// The models and datasets, by whether the node has the source.
     shared: HashMap<(ObjectKey, bool), EncodedContent>,
+    /// The values that have to be sealed.
+    seals: Seals,
 }
 
 impl<'a> ContentsOfNodes<'a> {
@@ -68,7 +78,13 @@ impl<'a> ContentsOfNodes<'a> {
         spec.edge_worker.silent_after_seconds = None;
         let spec = serde_json::to_value(&spec).expect("a spec came from JSON");
         let restart = Restart::requested(&service.metadata);
-        Self { valid, spec, edge, cloud, restart, common: HashMap::new(), shared: HashMap::new() }
+        let (common, shared) = (HashMap::new(), HashMap::new());
+        Self { valid, spec, edge, cloud, restart, common, shared, seals: Seals::new() }
+    }
+
+    /// The values that have to be sealed for the nodes.
+    pub fn into_seals(self) -> Seals {
+        self.seals
     }
 
     /// The contents of a node with these workers. `env` has the variables of the edge worker that
@@ -85,12 +101,14 @@ impl<'a> ContentsOfNodes<'a> {
         let [edge_restart, cloud_restart] = [Role::Edge, Role::Cloud].map(restarted);
         let is_restarted = edge_restart.is_some() || cloud_restart.is_some();
         let place = Difference { workers, is_source, is_restarted };
-        if let Some(common) = self.common.get(&place).filter(|_| env.is_none()) {
+        let is_common = env.is_none() && !self.has_secrets(workers);
+        if let Some(common) = self.common.get(&place).filter(|_| is_common) {
             return Arc::clone(common);
         }
         let mut planned = Vec::new();
         if workers.edge {
             let (mut worker, model) = self.edge.clone();
+            self.add_config(&mut worker, node, env);
             worker
                 .program
                 .env
@@ -98,15 +116,50 @@ impl<'a> ContentsOfNodes<'a> {
             worker.restarted_at = edge_restart;
             planned.push((worker, model));
         }
-        planned.extend(self.cloud.clone().filter(|_| workers.cloud).map(|(mut worker, model)| {
+        if let Some((mut worker, model)) = self.cloud.clone().filter(|_| workers.cloud) {
             worker.restarted_at = cloud_restart;
-            (worker, model)
-        }));
+            self.add_config(&mut worker, node, None);
+            planned.push((worker, model));
+        }
         let contents = Arc::new(self.encoded(node, is_source, planned));
-        if env.is_none() {
+        if is_common {
             self.common.insert(place, Arc::clone(&contents));
         }
         contents
+    }
+
+    /// What the edge or the cloud worker gets of its Secrets and `ConfigMap`s.
+    fn config(&self, role: Role) -> Option<&'a ResolvedConfig> {
+        match (role, &self.valid.edge, &self.valid.cloud) {
+            (Role::Edge, EdgeSide::Worker(worker), _) => worker.ready_config(),
+            (Role::Cloud, _, CloudSide::Worker(cloud)) => cloud.worker.ready_config(),
+            _ => None,
+        }
+    }
+
+    /// Whether these workers have Secrets: each node gets its own ciphertexts.
+    fn has_secrets(&self, workers: Workers) -> bool {
+        let roles = [(Role::Edge, workers.edge), (Role::Cloud, workers.cloud)].into_iter();
+        let mut configs =
+            roles.filter(|(_, is_there)| *is_there).map(|(role, _)| self.config(role));
+        configs.any(|config| config.is_some_and(|config| !config.secrets.is_empty()))
+    }
+
+    /// Adds what a worker gets of its Secrets and `ConfigMap`s.
+    fn add_config(
+        &mut self,
+        worker: &mut Worker,
+        node: &NodeName,
+        env: Option<&BTreeMap<String, String>>,
+    ) {
+        let Some(config) = self.config(worker.role) else { return };
+        let key = self.valid.seal_keys.get(node);
+        let id = key.map(SealPublicKey::id).unwrap_or_default();
+        config.add_to(&mut worker.program, env, &id);
+        if let Some(key) = key.filter(|_| !config.secrets.is_empty()) {
+            let seals = config.seals(&worker.name, key);
+            self.seals.entry(node.clone()).or_default().extend(seals);
+        }
     }
 
     fn encoded(

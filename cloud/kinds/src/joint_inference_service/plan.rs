@@ -102,6 +102,7 @@ pub fn plan(
             plan.kept.remove(node);
         }
     }
+    plan.seals = contents.into_seals();
     plan.rollout = valid.rollout.as_ref().map(|rollout| {
         let nodes = &valid.edge_nodes;
         rollout.keep_back(nodes, exempt(valid), &mut plan.requirements, &mut plan.kept)

@@ -2,24 +2,29 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use neptune_api::{Dataset, InferenceModel, Model, SelectedModel, ServerProtocol};
+use neptune_api::{Dataset, InferenceModel, Model, SelectedModel, ServerProtocol, WorkerSpec};
 use neptune_gateway_config::{Cloud, Config};
 use neptune_wire::{
-    ArtifactAddress, ContainerMount, ContainerProbes, ContainerProgram, NodeName, ObjectKey,
-    ObjectMetadata, ObjectName, Scripts, WorkerName,
+    ArtifactAddress, ContainerMount, ContainerProgram, NodeName, ObjectKey, ObjectMetadata,
+    ObjectName, Scripts, SealKeyId, SealPublicKey, WorkerName,
 };
 
 use crate::{
     finding::Finding,
     joint_inference_service::{
         chain::total_upload::TotalUpload,
-        facts::{CloudService, Selection, SlicedNodes},
+        facts::{CloudService, Selection, ServiceFacts, SlicedNodes},
     },
     kubernetes::report_access::ReportAccess,
     rollout::planned::ValidRollout,
     worker::{
-        needs::{Unmet, UnmetNeeds},
+        config::{
+            resolve::{ConfigObstacle, resolve},
+            resolved::ResolvedConfig,
+        },
+        needs::{Unmet, UnmetNeeds, unmet},
         node_values::NodeValues,
+        probes::agent_probes,
     },
 };
 
@@ -44,6 +49,8 @@ pub struct ValidService {
     pub sliced: Option<SlicedNodes>,
     /// The environment of the edge worker on each node, if it differs per node.
     pub node_values: BTreeMap<NodeName, BTreeMap<String, String>>,
+    /// The keys to which the Secrets of the workers are sealed, by node; empty without Secrets.
+    pub seal_keys: BTreeMap<NodeName, SealPublicKey>,
     /// The nodes that cannot get the edge worker.
     pub unmet: UnmetNeeds,
     /// The node of the cloud worker, if its agent cannot run it, and why.
@@ -137,15 +144,65 @@ pub struct ResolvedWorker {
     pub node_values: Option<NodeValues>,
     /// The scripts on the node; `None` if the image contains the program.
     pub scripts: Option<Scripts>,
+    /// What it gets of its Secrets and `ConfigMap`s, if an agent runs it.
+    pub config: WorkerConfig,
+}
+
+/// What a worker at an agent gets of its Secrets and `ConfigMap`s.
+#[derive(Debug, Clone)]
+pub enum WorkerConfig {
+    /// It refers to none, or a Pod runs it, whose kubelet reads them.
+    None,
+    /// Everything that it refers to.
+    Ready(Arc<ResolvedConfig>),
+    /// Nothing: its nodes keep what they have.
+    Unmet(Unmet),
 }
 
 impl ResolvedWorker {
-    /// The worker with these mounts and probes of its container, which an agent runs.
+    /// The worker with these mounts and the probes of its container, which an agent runs, and with what it gets of
+    /// its Secrets and `ConfigMap`s.
     #[must_use]
-    pub fn at_agent(mut self, mounts: Vec<ContainerMount>, probes: ContainerProbes) -> Self {
+    pub fn at_agent(
+        mut self,
+        mounts: Vec<ContainerMount>,
+        spec: &WorkerSpec,
+        (facts, namespace): (&ServiceFacts, &str),
+    ) -> Self {
         self.program.mounts = mounts;
-        self.program.probes = probes;
+        self.program.probes = agent_probes(spec);
+        self.config = match resolve(spec, &facts.config, namespace) {
+            Ok(None) => WorkerConfig::None,
+            Ok(Some(config)) => WorkerConfig::Ready(Arc::new(config)),
+            Err(ConfigObstacle::Unknown) => WorkerConfig::Unmet(Unmet::NotRead),
+            Err(ConfigObstacle::Finding(finding)) => WorkerConfig::Unmet(Unmet::Config(finding)),
+        };
         self
+    }
+
+    /// What it gets of its Secrets and `ConfigMap`s, if it refers to some and gets them.
+    pub fn ready_config(&self) -> Option<&ResolvedConfig> {
+        match &self.config {
+            WorkerConfig::Ready(config) => Some(config),
+            WorkerConfig::None | WorkerConfig::Unmet(_) => None,
+        }
+    }
+
+    /// What a node lacks of what the worker needs; `None` if the node can get it.
+    pub fn unmet(&self, node: &NodeName, facts: &ServiceFacts) -> Option<Unmet> {
+        if let WorkerConfig::Unmet(unmet) = &self.config {
+            return Some(unmet.clone());
+        }
+        let Some(config) = self.ready_config() else {
+            return unmet(&self.program, facts.offer(node));
+        };
+        let mut program = self.program.clone();
+        config.add_to(&mut program, None, &SealKeyId::default());
+        let of_agent = unmet(&program, facts.offer(node));
+        of_agent.or_else(|| {
+            Unmet::of_seal_key(node, facts.seal_keys.get(node))
+                .filter(|_| !config.secrets.is_empty())
+        })
     }
 }
 

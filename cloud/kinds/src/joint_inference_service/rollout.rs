@@ -19,7 +19,7 @@ use crate::{
         planned::{ValidRollout, revision},
         policy,
     },
-    worker::restart::Restart,
+    worker::{config::references::variables_of_objects, restart::Restart},
 };
 
 /// Checks the settings of the rollout.
@@ -63,12 +63,18 @@ fn template(service: &JointInferenceService, valid: &ValidService) -> String {
             let model = &resolved.model.spec;
             let values =
                 resolved.node_values.is_some().then_some((&program.parameters, &program.env));
-            json!({
+            let mut template = json!({
                 "worker": worker,
                 "model": [model.model_url, model.format],
                 "sha256": model.sha256sum,
                 "values": values,
-            })
+            });
+            // What the objects have is not part of it: a changed password must not wait for waves.
+            let variables: Vec<_> = variables_of_objects(program).collect();
+            if !program.env_from.is_empty() || !variables.is_empty() {
+                template["config"] = json!([program.env_from, program.env]);
+            }
+            template
         }
         (EdgeSide::Gateway { gateway, .. }, _) => {
             let is_total = valid.total.is_some();

@@ -80,7 +80,7 @@ impl Steps for JointInferenceService {
     fn node_warnings(&self, facts: &ServiceFacts, valid: &ValidService) -> Vec<String> {
         let of_cloud = valid.unmet_cloud.iter().map(|(node, unmet)| (node, unmet));
         let source = |node: &NodeName| facts.edge_view(node).map(|view| view.source);
-        needs::warnings(valid.unmet.iter().chain(of_cloud), source).collect()
+        needs::warnings(valid.unmet.iter().chain(of_cloud), source)
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

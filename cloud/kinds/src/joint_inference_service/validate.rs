@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use neptune_api::JointInferenceService;
-use neptune_wire::NodeName;
+use neptune_wire::{NodeName, SealPublicKey};
 
 use crate::{
     finding::Finding,
@@ -26,8 +26,9 @@ use crate::{
         status::silence,
     },
     kubernetes::identity::identity,
+    nodes::sealing::SealKeyState,
     worker::{
-        needs::{Unmet, UnmetNeeds, unmet},
+        needs::{Unmet, UnmetNeeds},
         program_text,
     },
 };
@@ -74,6 +75,7 @@ pub fn validate(
         edge_nodes,
         sliced: facts.sliced.clone(),
         node_values,
+        seal_keys: seal_keys(facts),
         unmet,
         unmet_cloud,
         selection: facts.selection.clone(),
@@ -102,7 +104,7 @@ fn per_node(
             Err(missing) => Some(Unmet::Label(missing)),
             Ok(environment) => {
                 environments.extend(environment.map(|it| (node.clone(), it)));
-                unmet(&worker.program, facts.offer(node))
+                worker.unmet(node, facts)
             }
         };
         lacking.extend(unmet.map(|unmet| (node.clone(), unmet)));
@@ -110,11 +112,20 @@ fn per_node(
     (environments, lacking)
 }
 
+/// The keys of the nodes for which Secrets can be sealed.
+fn seal_keys(facts: &ServiceFacts) -> BTreeMap<NodeName, SealPublicKey> {
+    let trusted = facts.seal_keys.iter().filter_map(|(node, state)| match state {
+        SealKeyState::Trusted(key) => Some((node.clone(), *key)),
+        _ => None,
+    });
+    trusted.collect()
+}
+
 /// The node of a cloud worker that an agent runs, if it lacks something.
 fn unmet_cloud(cloud: &CloudSide, facts: &ServiceFacts) -> Option<(NodeName, Unmet)> {
     let CloudSide::Worker(cloud) = cloud else { return None };
     let is_agent = matches!(cloud.runtime, CloudRuntime::Agent { .. });
-    let unmet = is_agent.then(|| unmet(&cloud.worker.program, facts.offer(&cloud.node)))??;
+    let unmet = is_agent.then(|| cloud.worker.unmet(&cloud.node, facts))??;
     Some((cloud.node.clone(), unmet))
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{finding::Finding, kind::Kind, reason::Reason};
 
 /// The identity of the controller in the cluster.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ControllerIdentity {
     /// Namespace of the controller.
     pub namespace: String,

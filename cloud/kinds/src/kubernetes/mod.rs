@@ -10,6 +10,7 @@ pub mod node_selector;
 pub mod node_view;
 pub mod nodes;
 pub mod placement;
+pub mod pod_config;
 pub mod pod_policy;
 pub mod pod_probes;
 pub mod pod_security;

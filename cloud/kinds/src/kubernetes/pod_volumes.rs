@@ -9,7 +9,14 @@ use k8s_openapi::{
 };
 use neptune_api::{HostPathType, VolumeMedium, WorkerSpec};
 
-use crate::{finding::Finding, kubernetes::pod_policy::PodPolicy, reason::Reason};
+use crate::{
+    finding::Finding,
+    kubernetes::{
+        pod_config::{config_map_volume, secret_volume},
+        pod_policy::PodPolicy,
+    },
+    reason::Reason,
+};
 
 /// The volumes that Neptune adds to the Pods of workers.
 const OF_NEPTUNE: [&str; 3] = ["model", "scripts", "tmp"];
@@ -63,6 +70,8 @@ pub fn pod_volumes(spec: &WorkerSpec) -> impl Iterator<Item = Volume> {
                 read_only: source.read_only.then_some(true),
             }
         }),
+        secret: volume.secret.as_ref().map(secret_volume),
+        config_map: volume.config_map.as_ref().map(config_map_volume),
         ..Volume::default()
     })
 }
@@ -91,12 +100,16 @@ mod tests {
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
             {"name": "code", "hostPath": {"path": "/code", "type": "Directory"}},
             {"name": "claim", "persistentVolumeClaim": {"claimName": "frames"}},
+            {"name": "secret", "secret": {"secretName": "s", "items": [{"key": "a", "path": "b"}]}},
+            {"name": "config", "configMap": {"name": "c", "optional": true}},
         ]);
         let mounts = json!([
             {"name": "state", "mountPath": "/state"},
             {"name": "shm", "mountPath": "/dev/shm"},
             {"name": "code", "mountPath": "/lib", "readOnly": true},
             {"name": "claim", "mountPath": "/frames"},
+            {"name": "secret", "mountPath": "/secret", "readOnly": true},
+            {"name": "config", "mountPath": "/config"},
         ]);
         let spec =
             json!({"frameworkType": "container", "volumes": volumes, "volumeMounts": mounts});

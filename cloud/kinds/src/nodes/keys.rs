@@ -21,6 +21,8 @@ pub struct KeyRecord {
     pub seen: Option<KeyPin>,
     /// Another key that the node reports, and that is not used: `status.reportedKey`.
     pub waiting: Option<KeyPin>,
+    /// The key whose owner gets Secrets unless a person trusts another one: `status.secretsKey`.
+    pub sealing: Option<KeyPin>,
 }
 
 /// The state of a node's key.
@@ -69,6 +71,7 @@ impl KeyRecord {
             trusted: pin(&object.spec.trusted_key),
             seen: status.and_then(|status| pin(&status.trusted_key)),
             waiting: status.and_then(|status| pin(&status.reported_key)),
+            sealing: status.and_then(|status| pin(&status.secrets_key)),
         }
     }
 
@@ -203,7 +206,7 @@ mod tests {
     fn key_of_the_spec_wins_and_another_one_waits() {
         for is_required in [false, true] {
             let trusted = Some(pin(1));
-            let mut record = KeyRecord { trusted, seen: Some(pin(3)), waiting: None };
+            let mut record = KeyRecord { trusted, seen: Some(pin(3)), ..KeyRecord::default() };
             assert_eq!(report(&mut record, 1, is_required), None);
             let note = report(&mut record, 2, is_required).unwrap().unwrap();
             assert!(note.ends_with("before: kubectl neptune trust edge0"), "{note}");
@@ -247,6 +250,7 @@ mod tests {
             trusted: trusted.map(pin),
             seen: seen.map(pin),
             waiting: waiting.map(pin),
+            sealing: None,
         };
         assert_eq!(record(Some(1), None, Some(2)).to_trust(&node()), Ok(&pin(2)));
         assert_eq!(record(None, Some(1), None).to_trust(&node()), Ok(&pin(1)));

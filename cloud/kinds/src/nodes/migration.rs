@@ -175,7 +175,7 @@ mod tests {
                 Cluster { config_map: config_map.clone(), nodes, ..Cluster::default() };
             cluster.steps(is_required).into_iter().for_each(|step| cluster.apply(step));
             let (trusted, seen) = (is_required.then(|| pin(1)), (!is_required).then(|| pin(1)));
-            let expected = KeyRecord { trusted, seen, waiting: Some(pin(2)) };
+            let expected = KeyRecord { trusted, seen, waiting: Some(pin(2)), sealing: None };
             assert_eq!(cluster.edge_nodes, [(name(0), expected)].into());
             assert_eq!(cluster.steps(is_required), [], "it is annotated");
         }
@@ -185,7 +185,7 @@ mod tests {
     fn edge_node_with_a_key_wins() {
         let nodes = [name(0)].into();
         for (trusted, seen) in [(Some(pin(7)), None), (None, Some(pin(7)))] {
-            let record = KeyRecord { trusted, seen, waiting: None };
+            let record = KeyRecord { trusted, seen, ..KeyRecord::default() };
             let config_map = config_map(&[("edge0", format!("{} {}", pin(1).0, pin(2).0))]);
             let edge_nodes = [(name(0), record)].into();
             let cluster = Cluster { config_map, nodes: BTreeSet::clone(&nodes), edge_nodes };
@@ -215,6 +215,7 @@ mod tests {
     fn record() -> impl Strategy<Value = KeyRecord> {
         let key = || proptest::option::of((1_u8..4).prop_map(pin));
         (key(), key(), key()).prop_map(|(trusted, seen, waiting)| KeyRecord {
+            sealing: None,
             trusted,
             seen,
             waiting,

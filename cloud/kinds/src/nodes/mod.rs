@@ -4,4 +4,5 @@
 pub mod keys;
 pub mod migration;
 pub mod offer;
+pub mod sealing;
 pub mod status;

@@ -6,6 +6,8 @@ use neptune_wire::{
     AgentFeature, MAX_OFFERED_DEVICES, NodeReport, OfferedDevice, check_device_resource,
 };
 
+use super::sealing::SignedSealKey;
+
 /// What the agent of a node reports that containers may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentOffer {
@@ -13,10 +15,12 @@ pub struct AgentOffer {
     pub supports: BTreeSet<AgentFeature>,
     /// The devices of the node, sorted by the name of the resource, one entry each.
     pub devices: Vec<OfferedDevice>,
+    /// The key for Secrets, which the key of the node signed.
+    pub seal_key: Option<Box<SignedSealKey>>,
 }
 
 impl AgentOffer {
-    /// What a node report has of it.
+    /// What a node report has of it. The caller verified the signature of the seal key.
     pub fn from_report(report: &NodeReport) -> Self {
         let supports = report.supports.iter().copied().collect();
         let is_valid = |device: &&OfferedDevice| check_device_resource(&device.resource).is_ok();
@@ -24,7 +28,9 @@ impl AgentOffer {
         let mut devices: Vec<_> = valid.cloned().collect();
         devices.sort_by(|a, b| a.resource.cmp(&b.resource));
         devices.dedup_by(|a, b| a.resource == b.resource);
-        Self { supports, devices }
+        let signed = report.key_pin.clone().zip(report.seal_key.as_deref().cloned());
+        let seal_key = signed.map(|(signer, report)| Box::new(SignedSealKey { signer, report }));
+        Self { supports, devices, seal_key }
     }
 
     /// The devices of a resource; `None` if the node offers none.
@@ -39,6 +45,7 @@ impl AgentOffer {
             a.resource == b.resource && a.total == b.total
         };
         self.supports == other.supports
+            && self.seal_key == other.seal_key
             && self.devices.len() == other.devices.len()
             && self.devices.iter().zip(&other.devices).all(is_same)
     }

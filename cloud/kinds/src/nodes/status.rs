@@ -69,6 +69,8 @@ pub struct NodeObservation {
     pub seen: Option<KeyPin>,
     /// The next value of `status.reportedKey`.
     pub waiting: Option<KeyPin>,
+    /// The next value of `status.secretsKey`.
+    pub sealing: Option<KeyPin>,
 }
 
 /// What differs between two statuses.
@@ -118,6 +120,7 @@ pub fn next_status(
     next.address = observed.address.clone().or(next.address.take());
     let pin = |pin: &Option<KeyPin>| pin.as_ref().map(|pin| pin.0.clone());
     (next.trusted_key, next.reported_key) = (pin(&observed.seen), pin(&observed.waiting));
+    next.secrets_key = pin(&observed.sealing);
     let ready = ready(&next, observed.is_revoked);
     let key = key_trusted(&observed.key, previous);
     let condition =
@@ -204,7 +207,9 @@ fn key_trusted(key: &NodeKey, previous: &EdgeNodeStatus) -> Option<(&'static str
 
 /// What differs, but for times and messages: a message with a number that grows is no change.
 pub fn difference(previous: &EdgeNodeStatus, next: &EdgeNodeStatus) -> Option<Difference> {
-    let keys = |status: &EdgeNodeStatus| (status.trusted_key.clone(), status.reported_key.clone());
+    let keys = |status: &EdgeNodeStatus| {
+        [&status.trusted_key, &status.reported_key, &status.secrets_key].map(Clone::clone)
+    };
     if keys(previous) != keys(next) {
         return Some(Difference::Keys);
     }
@@ -251,6 +256,7 @@ mod tests {
             key: NodeKey::Trusted(pin(1)),
             seen: Some(pin(1)),
             waiting: None,
+            sealing: Some(pin(1)),
         }
     }
 
@@ -309,6 +315,7 @@ mod tests {
         assert_eq!(first.engine.as_deref(), Some("docker 27.1"));
         assert_eq!(first.address.as_deref(), Some("10.0.0.1"));
         assert_eq!(first.trusted_key, Some(pin(1).0));
+        assert_eq!(first.secrets_key, Some(pin(1).0));
         let restarted = NodeObservation {
             online: Some(false),
             details: None,

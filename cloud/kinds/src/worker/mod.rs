@@ -1,5 +1,7 @@
-//! The image, command, environment, name, ports, volumes, probes and model source of workers and model servers.
+//! The image, command, environment, configuration, name, ports, volumes, probes and model source of workers
+//! and model servers.
 
+pub mod config;
 pub mod environment;
 pub mod frameworks;
 pub mod names;

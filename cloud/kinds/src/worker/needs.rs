@@ -3,14 +3,19 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_api::{ResourceRequirements, WorkerSpec};
-use neptune_wire::{AgentFeature, ContainerProgram, NodeName, too_few_devices};
+use neptune_wire::{AgentFeature, ContainerProgram, NodeName, SecretVariable, too_few_devices};
 
 use crate::{
     finding::Finding,
     kubernetes::{node_view::NodeSource, quantities},
-    nodes::offer::AgentOffer,
+    nodes::{offer::AgentOffer, sealing::SealKeyState},
     reason::Reason,
-    worker::{node_values::MissingLabel, probes::agent_probes, volumes::agent_mounts},
+    worker::{
+        config::references::{ConfigKind, ConfigPart, ConfigUse, uses},
+        node_values::MissingLabel,
+        probes::agent_probes,
+        volumes::agent_mounts,
+    },
 };
 
 /// What the agents of nodes offer, of those that have reported.
@@ -29,6 +34,10 @@ pub enum Unmet {
     Label(MissingLabel),
     /// Its agent has not reported, so what it offers is not known.
     NotReported,
+    /// The API server did not answer, so what a Secret or `ConfigMap` has is not known.
+    NotRead,
+    /// The container cannot get a Secret or `ConfigMap`.
+    Config(Finding),
     /// Its agent would ignore a part of the program.
     Feature(AgentFeature),
     /// It offers fewer devices than requested.
@@ -59,8 +68,19 @@ pub enum Suitability {
 pub fn requested_by_worker(spec: &WorkerSpec) -> ContainerProgram {
     let mounts = agent_mounts("", spec, &mut Vec::new());
     let working_dir = spec.working_dir.clone();
+    // Credentials of a registry are used only if they are there.
+    let needs = |it: &ConfigUse<'_>| {
+        it.object.kind == ConfigKind::Secret && !matches!(it.part, ConfigPart::Credentials)
+    };
+    let variable = |it: ConfigUse<'_>| SecretVariable {
+        name: String::new(),
+        secret: it.object.name,
+        key: String::new(),
+    };
+    let secret_env = uses(spec).into_iter().filter(needs).map(variable).collect();
     let probes = agent_probes(spec);
-    ContainerProgram { mounts, working_dir, probes, ..requested(spec.resources.as_ref()) }
+    let requested = requested(spec.resources.as_ref());
+    ContainerProgram { mounts, working_dir, secret_env, probes, ..requested }
 }
 
 /// The part of a program with these limits that decides which node it is placed on.
@@ -100,7 +120,7 @@ pub fn unmet(program: &ContainerProgram, offer: Option<&Arc<AgentOffer>>) -> Opt
 /// How well a node suits a program.
 pub fn suitability(program: &ContainerProgram, offer: Option<&Arc<AgentOffer>>) -> Suitability {
     match (unmet(program, offer), offer) {
-        (Some(Unmet::NotReported), _) => Suitability::Unknown,
+        (Some(Unmet::NotReported | Unmet::NotRead), _) => Suitability::Unknown,
         (Some(_), _) => Suitability::Unsuited,
         (None, Some(offer)) => {
             let free = |resource: &str| offer.device(resource).map_or(0, |device| device.free);
@@ -111,19 +131,37 @@ pub fn suitability(program: &ContainerProgram, offer: Option<&Arc<AgentOffer>>) 
     }
 }
 
-/// The findings of nodes that lack something, of the first three: for the answer to an apply.
+/// The first three different findings of nodes that lack something: for the answer to an apply.
 pub fn warnings<'a>(
     unmet: impl Iterator<Item = (&'a NodeName, &'a Unmet)>,
     source: impl Fn(&NodeName) -> Option<NodeSource>,
-) -> impl Iterator<Item = String> {
-    let finding = move |(node, unmet): (&NodeName, &Unmet)| unmet.finding(node, source(node));
-    unmet.filter_map(finding).take(MAX_WARNINGS).map(|finding| finding.message)
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (node, unmet) in unmet {
+        let message = unmet.finding(node, source(node)).map(|finding| finding.message);
+        // A missing Secret is one problem on all nodes.
+        warnings.extend(message.filter(|message| !warnings.contains(message)));
+        if warnings.len() == MAX_WARNINGS {
+            break;
+        }
+    }
+    warnings
 }
 
 impl Unmet {
     /// Whether the node is known to lack something. Otherwise its agent has to report first.
     pub fn is_known(&self) -> bool {
-        *self != Self::NotReported
+        !matches!(self, Self::NotReported | Self::NotRead)
+    }
+
+    /// Why Secrets cannot be sealed for a node; `None` if they can.
+    pub fn of_seal_key(node: &NodeName, state: Option<&SealKeyState>) -> Option<Self> {
+        match state {
+            Some(SealKeyState::Trusted(_)) => None,
+            None => Some(Self::NotReported),
+            // A key that will be recorded soon is no finding.
+            Some(state) => Some(state.finding(node).map_or(Self::NotReported, Self::Config)),
+        }
     }
 
     /// What is wrong on this node, and the remedy; `None` if the node has to report first. `source` is
@@ -131,7 +169,8 @@ impl Unmet {
     pub fn finding(&self, node: &NodeName, source: Option<NodeSource>) -> Option<Finding> {
         match self {
             Self::Label(missing) => Some(missing.finding(node, source)),
-            Self::NotReported => None,
+            Self::NotReported | Self::NotRead => None,
+            Self::Config(finding) => Some(finding.clone()),
             Self::Feature(feature) => {
                 let message = format!(
                     "the agent of node {node} does not support {}; upgrade it",
@@ -183,6 +222,7 @@ mod tests {
         Arc::new(AgentOffer {
             supports: [AgentFeature::Devices].into(),
             devices: devices.iter().map(device).collect(),
+            seal_key: None,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use neptune_api::{EnvironmentVariable, KeyValue, ValueSource, WorkerParameter, WorkerVariable};
+use neptune_api::{EnvironmentVariable, KeyValue, WorkerParameter, WorkerVariable};
 use neptune_wire::NodeName;
 
 use crate::{
@@ -70,20 +70,22 @@ impl NodeValues {
     ) -> Option<Self> {
         let parameter = |it: &WorkerParameter| {
             let name = format!("{field}.parameters: {:?}", it.key);
-            (name, it.value.clone(), it.value_from.is_some())
+            (name, it.value.clone(), it.value_from.is_some(), it.value_from.is_some())
         };
         let variable = |it: &WorkerVariable| {
             let value = Some(it.value.clone()).filter(|value| !value.is_empty());
-            (format!("{field}.env: {:?}", it.name), value, it.value_from.is_some())
+            let source = it.value_from.as_ref();
+            let is_from_node = source.is_some_and(|source| source.node_label.is_some());
+            (format!("{field}.env: {:?}", it.name), value, source.is_some(), is_from_node)
         };
         let all = parameters.iter().map(parameter).chain(env.iter().map(variable));
         let mut number = 0;
-        for (name, value, is_from_node) in all {
+        for (name, value, has_source, is_from_node) in all {
             let has_node_name = value.as_deref().is_some_and(names_node);
             let mut wrong = |why: String| {
                 findings.push(Finding::new(Reason::NodeValueInvalid, format!("{name} {why}")));
             };
-            if is_from_node && value.is_some() {
+            if has_source && value.is_some() {
                 wrong("has both value and valueFrom; remove one".to_owned());
             }
             if has_node_name && value.is_some_and(|text| text.len() > MAX_NODE_VALUE_BYTES) {
@@ -102,7 +104,8 @@ impl NodeValues {
         (number > 0).then(|| Self { parameters: parameters.to_vec(), env: env.to_vec() })
     }
 
-    /// The environment of the worker on a node, which replaces that of its program.
+    /// The environment of the worker on a node, which replaces that of its program. Variables from
+    /// Secrets and `ConfigMap`s are not part of it.
     ///
     /// # Errors
     /// The node lacks a label.
@@ -111,25 +114,37 @@ impl NodeValues {
         node: &NodeName,
         labels: &Labels,
     ) -> Result<BTreeMap<String, String>, MissingLabel> {
-        let value = |text: &str, source: Option<&ValueSource>| match source {
+        let value = |text: &str, source: Option<(&String, bool)>| match source {
             None => Ok(Some(unescaped(text, node.as_str()))),
-            Some(ValueSource { node_label, optional }) => match labels.get(node_label) {
+            Some((label, optional)) => match labels.get(label) {
                 Some(value) => Ok(Some(value.clone())),
-                None if *optional => Ok(None),
-                None => Err(MissingLabel { key: node_label.clone() }),
+                None if optional => Ok(None),
+                None => Err(MissingLabel { key: label.clone() }),
             },
         };
         let mut parameters = Vec::new();
         for WorkerParameter { key, value: text, value_from } in &self.parameters {
-            let value = value(text.as_deref().unwrap_or_default(), value_from.as_ref())?;
+            let source = value_from.as_ref().map(|it| (&it.node_label, it.optional));
+            let value = value(text.as_deref().unwrap_or_default(), source)?;
             parameters.extend(value.map(|value| KeyValue::new(key, value)));
         }
-        let mut variables = BTreeMap::new();
+        let (mut variables, mut of_objects) = (BTreeMap::new(), Vec::new());
         for WorkerVariable { name, value: text, value_from } in &self.env {
-            let value = value(text, value_from.as_ref())?;
+            let label = value_from.as_ref().map(|it| (it.node_label.as_ref(), it.optional));
+            let source = match label {
+                None => None,
+                Some((Some(label), optional)) => Some((label, optional)),
+                Some((None, _)) => {
+                    of_objects.push(name);
+                    continue;
+                }
+            };
+            let value = value(text, source)?;
             variables.extend(value.map(|value| (name.clone(), value)));
         }
-        Ok(environment(&parameters, variables))
+        let mut environment = environment(&parameters, variables);
+        environment.retain(|name, _| !of_objects.contains(&name));
+        Ok(environment)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Validates the volumes of a worker, and converts them to the mounts of a container of an agent.
 //! `kubernetes/pod_volumes` renders those of Pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_api::{
-    EmptyDirSource, HostPathSource, HostPathType, Volume, VolumeMedium, VolumeMount, WorkerSpec,
+    EmptyDirSource, HostPathSource, HostPathType, KeyToPath, Volume, VolumeMedium, VolumeMount,
+    WorkerSpec,
 };
 use neptune_wire::{ContainerMount, EmptyDirMount};
 
@@ -60,7 +61,7 @@ pub fn check(field: &str, spec: &WorkerSpec, scripts: Option<&str>, findings: &m
 }
 
 fn volume_problem(volume: &Volume) -> Option<String> {
-    let Volume { name, empty_dir, host_path, persistent_volume_claim } = volume;
+    let Volume { name, empty_dir, host_path, persistent_volume_claim, secret, config_map } = volume;
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_label = !name.is_empty()
         && name.len() <= MAX_NAME
@@ -72,11 +73,17 @@ fn volume_problem(volume: &Volume) -> Option<String> {
             "must have a name of at most {MAX_NAME} lower-case letters, digits and '-'"
         ));
     }
-    let sources =
-        [empty_dir.is_some(), host_path.is_some(), persistent_volume_claim.is_some()].into_iter();
-    if sources.filter(|it| *it).count() != 1 {
+    let sources = [
+        empty_dir.is_some(),
+        host_path.is_some(),
+        persistent_volume_claim.is_some(),
+        secret.is_some(),
+        config_map.is_some(),
+    ];
+    if sources.into_iter().filter(|it| *it).count() != 1 {
         return Some(
-            "must have exactly one of emptyDir, hostPath and persistentVolumeClaim".to_owned(),
+            "must have exactly one of emptyDir, hostPath, persistentVolumeClaim, secret and configMap"
+                .to_owned(),
         );
     }
     let size = empty_dir.as_ref().and_then(|it| it.size_limit.as_ref()).map(ToString::to_string);
@@ -155,7 +162,7 @@ pub fn agent_mounts(
         mounts.extend(of_volume.map(|mount| ContainerMount {
             name: volume.name.clone(),
             path: mount.mount_path.clone(),
-            read_only: mount.read_only,
+            read_only: mount.read_only || source.read_only,
             ..source.clone()
         }));
     }
@@ -164,18 +171,32 @@ pub fn agent_mounts(
 
 /// The source of a volume at an agent, without its mount.
 fn agent_source(volume: &Volume) -> Result<ContainerMount, String> {
-    let Volume { empty_dir, host_path, persistent_volume_claim, .. } = volume;
+    let Volume { empty_dir, host_path, persistent_volume_claim, secret, config_map, .. } = volume;
     if persistent_volume_claim.is_some() {
         return Err("is a persistentVolumeClaim, which only Pods have; use emptyDir or hostPath on the node of an agent".to_owned());
     }
     let empty_dir = empty_dir.as_ref().map(empty_dir_mount).transpose()?;
     let host_path = host_path.as_ref();
+    if let Some(secret) = secret {
+        let (secret, items) = (Some(secret.secret_name.clone()), files(&secret.items));
+        return Ok(ContainerMount { secret, items, read_only: true, ..ContainerMount::default() });
+    }
+    if let Some(config) = config_map {
+        let (config, items) = (Some(config.name.clone()), files(&config.items));
+        return Ok(ContainerMount { config, items, read_only: true, ..ContainerMount::default() });
+    }
     Ok(ContainerMount {
         empty_dir,
         host_path_type: host_path.and_then(|it| it.type_).map(host_path_type),
         host_path: host_path.map(|HostPathSource { path, .. }| path.clone()),
         ..ContainerMount::default()
     })
+}
+
+/// The keys of a Secret or `ConfigMap` by their file; `None`: each key is a file of its name.
+fn files(items: &[KeyToPath]) -> Option<BTreeMap<String, String>> {
+    let files = items.iter().map(|KeyToPath { key, path }| (path.clone(), key.clone()));
+    (!items.is_empty()).then(|| files.collect())
 }
 
 fn empty_dir_mount(source: &EmptyDirSource) -> Result<EmptyDirMount, String> {

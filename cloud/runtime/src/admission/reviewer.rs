@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     cache::Cached as _,
-    controllers::runtime::{Context, Controller},
+    controllers::runtime::{Context, Controller, read_config},
 };
 
 /// Timeout of one lookup at the API server. The whole review may take 5 seconds.
@@ -84,7 +84,8 @@ impl Reviewer {
             Err(warning) => return Decision { denied: None, warnings: vec![warning] },
         };
         let context = &self.context;
-        let facts = change.object.facts(context);
+        let mut facts = change.object.facts(context);
+        K::use_config(&mut facts, Box::pin(read_config(&change.object, context)).await);
         let (findings, node_warnings) = match change.object.validate(&facts) {
             Ok(valid) => (Vec::new(), change.object.node_warnings(&facts, &valid)),
             Err(findings) => (findings, Vec::new()),

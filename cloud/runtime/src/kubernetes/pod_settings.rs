@@ -1,5 +1,7 @@
 //! The settings of the program for the Pods and Services that it creates.
 
+use std::time::Duration;
+
 use neptune_cloud_kinds::kubernetes::{identity::ControllerIdentity, pod_policy::PodPolicy};
 
 use crate::kubernetes::report_target::ReportTarget;
@@ -21,4 +23,6 @@ pub struct PodSettings {
     pub reports: Option<ReportTarget>,
     /// Who the controller is, for the keys and rights of trainings.
     pub controller: ControllerIdentity,
+    /// The interval at which the Secrets and `ConfigMap`s of workers at agents are read.
+    pub config_interval: Duration,
 }

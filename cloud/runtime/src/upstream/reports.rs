@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use neptune_cloud_fleet::nodes_by_state;
 use neptune_cloud_kinds::fleet::Affected;
 use neptune_cloud_metrics::MessageKind;
+use neptune_seal::verify;
 use neptune_wire::{
     AgentInstance, AgentStart, Batch, ModelOutput, NodeAnswer, NodeName, NodeReport, ObjectKey,
     Resource, StatusReport, Sync, Topic, decode, decode_counted,
@@ -114,8 +115,9 @@ impl Upstream {
         self.report_affected(affected, node, None);
     }
 
-    fn on_node_report(&self, node: &NodeName, report: NodeReport, is_live: bool) {
+    fn on_node_report(&self, node: &NodeName, mut report: NodeReport, is_live: bool) {
         self.metrics.received(MessageKind::Node);
+        self.check_seal_key(node, &mut report);
         let online = report.online;
         let now = self.fleet.now();
         let affected = self.fleet.lock().on_node_report(node, report, is_live, now);
@@ -126,6 +128,19 @@ impl Upstream {
         if online {
             self.publisher.on_node_online(node);
         }
+    }
+
+    /// Drops a seal key that the reported key of the node did not sign. The one that is known is not
+    /// verified again.
+    fn check_seal_key(&self, node: &NodeName, report: &mut NodeReport) {
+        let Some(seal_key) = report.seal_key.as_deref() else { return };
+        let is_known = self.fleet.lock().knows_seal_key(node, report.key_pin.as_ref(), seal_key);
+        let trusted = report.key_pin.as_ref();
+        if is_known || trusted.is_some_and(|pin| verify(node, pin, seal_key).is_ok()) {
+            return;
+        }
+        tracing::warn!(%node, "the key for Secrets is not signed by the key of the node; ignored");
+        report.seal_key = None;
     }
 
     fn on_status_report(

@@ -27,7 +27,7 @@ pub use self::{
     gateway::{Gateway, GatewayTimeouts, NeverUpload},
     hard_example::{Goal, HardExampleAlgorithm},
     model_server::ModelServer,
-    node_value::{ValueSource, WorkerParameter, WorkerVariable},
+    node_value::{ValueSource, VariableSource, WorkerParameter, WorkerVariable},
     references::{
         DatasetReference, EdgeModel, InferenceModelReference, JointInferenceServiceReference,
         ModelReference, ModelSelector, SelectionMode, TierAddress,

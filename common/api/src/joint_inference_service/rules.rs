@@ -75,6 +75,17 @@ pub(crate) fn variable_has_one_value() -> Rule {
         .message("value and valueFrom are mutually exclusive; remove one")
 }
 
+pub(crate) fn variable_has_one_source() -> Rule {
+    let sources = ["nodeLabel", "secretKeyRef", "configMapKeyRef"];
+    Rule::new(format!("{} == 1", number_of(&sources)))
+        .message("give exactly one of nodeLabel, secretKeyRef and configMapKeyRef")
+}
+
+pub(crate) fn optional_of_label() -> Rule {
+    Rule::new("!has(self.optional) || has(self.nodeLabel)")
+        .message("optional beside nodeLabel only; set it in secretKeyRef or configMapKeyRef")
+}
+
 fn model_required() -> Rule {
     Rule::new(format!("has(self.model) || !{}", any_of(&["workerSpec", "server"])))
         .field_path(".model")

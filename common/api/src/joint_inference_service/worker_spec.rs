@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rules;
 use crate::{
-    Probe, ResourceRequirements, SecretReference, SecurityContext, Volume, VolumeMount,
-    WorkerParameter, WorkerVariable, schema,
+    EnvFromSource, Probe, ResourceRequirements, SecretReference, SecurityContext, Volume,
+    VolumeMount, WorkerParameter, WorkerVariable, schema,
 };
 
 /// WorkerSpec describes the program of a worker: a script that runs on a framework, or a program in
@@ -79,6 +79,12 @@ pub struct WorkerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::unique_names)]
     pub env: Vec<WorkerVariable>,
+    /// envFrom are Secrets and ConfigMaps of which each key becomes an environment variable. Of two
+    /// variables with one name, the later entry has precedence, and parameters and env have
+    /// precedence over both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::env_from)]
+    pub env_from: Vec<EnvFromSource>,
     /// restartPolicy is when the worker is started again after it exits. Always: after every exit.
     /// OnFailure: after an exit with another exit code than 0; with 0 the worker is completed.
     /// Never: not at all. A finished worker runs again when its container changes, such as its
@@ -121,8 +127,9 @@ pub struct WorkerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 600))]
     pub termination_grace_period_seconds: Option<i32>,
-    /// imagePullSecrets are Secrets with the credentials for the registry of the image. Pods only:
-    /// an agent uses the credentials of its node.
+    /// imagePullSecrets are Secrets with the credentials for the registry of the image, of the type
+    /// kubernetes.io/dockerconfigjson. An agent uses those that have the label neptune.io/edge:
+    /// allowed before the credentials of its node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::unique_names)]
     pub image_pull_secrets: Vec<SecretReference>,

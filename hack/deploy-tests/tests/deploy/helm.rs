@@ -280,25 +280,29 @@ fn parts_can_be_changed_or_disabled() {
 }
 
 #[test]
-fn training_namespaces_bind_the_controller_there() {
-    let bindings = |values: &[&str]| -> Vec<(String, String)> {
-        let objects = chart(values);
-        let bound = objects.iter().filter(|it| it["roleRef"]["name"] == "neptune-training");
-        let subject = json!([{"kind": "ServiceAccount", "name": "neptune-cloud",
-            "namespace": "neptune-system"}]);
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        bound
-            .inspect(|it| assert_eq!(it["subjects"], subject))
-            .map(|it| (text(&it["kind"]), text(&it["metadata"]["namespace"])))
-            .collect()
-    };
-    let bound = |kind: &str, namespace: &str| (kind.to_owned(), namespace.to_owned());
-    assert_eq!(bindings(&[]), []);
-    assert_eq!(
-        bindings(&["trainingNamespaces={shop,plant}"]),
-        [bound("RoleBinding", "shop"), bound("RoleBinding", "plant")]
-    );
-    assert_eq!(bindings(&["trainingNamespaces={*}"]), [bound("ClusterRoleBinding", "")]);
+fn namespaces_of_a_role_bind_the_controller_there() {
+    for (list, role) in
+        [("trainingNamespaces", "neptune-training"), ("configNamespaces", "neptune-config")]
+    {
+        let bindings = |values: &[&str]| -> Vec<(String, String)> {
+            let objects = chart(values);
+            let bound = objects.iter().filter(|it| it["roleRef"]["name"] == role);
+            let subject = json!([{"kind": "ServiceAccount", "name": "neptune-cloud",
+                "namespace": "neptune-system"}]);
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            bound
+                .inspect(|it| assert_eq!(it["subjects"], subject))
+                .map(|it| (text(&it["kind"]), text(&it["metadata"]["namespace"])))
+                .collect()
+        };
+        let bound = |kind: &str, namespace: &str| (kind.to_owned(), namespace.to_owned());
+        assert_eq!(bindings(&[]), []);
+        assert_eq!(
+            bindings(&[&format!("{list}={{shop,plant}}")]),
+            [bound("RoleBinding", "shop"), bound("RoleBinding", "plant")]
+        );
+        assert_eq!(bindings(&[&format!("{list}={{*}}")]), [bound("ClusterRoleBinding", "")]);
+    }
 }
 
 #[test]
@@ -344,6 +348,7 @@ fn invalid_values_are_refused_by_name() {
         ("controller.env.NEPTUNE_LEASE=5", "controller.env.NEPTUNE_LEASE: Invalid type"),
         ("agent.directories={code}", "agent.directories.0: Does not match pattern"),
         ("trainingNamespaces={Shop}", "trainingNamespaces.0: Does not match pattern"),
+        ("configNamespaces={Shop}", "configNamespaces.0: Does not match pattern"),
         (
             "transport=eventbus,controller.replicas=2",
             "controller.replicas: with transport=eventbus it has to be 1",

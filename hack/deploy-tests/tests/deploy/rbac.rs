@@ -56,6 +56,13 @@ const TRAINING: [Right; 2] = [
     ("edgeai.io", "models", &["create", "patch"]),
 ];
 
+/// The rights of the controller in namespaces whose owner grants them.
+const CONFIG: [Right; 2] = [
+    // controllers/runtime/config_reads.rs gets, by name, what workers at agents refer to.
+    ("", "secrets", &["get"]),
+    ("", "configmaps", &["get"]),
+];
+
 /// Also in all namespaces: an Event is in the namespace of its object.
 // controllers/runtime/status_writer.rs calls controllers/runtime/events.rs:
 // `publish_event` creates an Event and patches the one of the same thing.
@@ -108,13 +115,14 @@ const WEBHOOK: (Right, &str) = (
 );
 
 /// The files that call the API server. Another file may need another right above.
-const CALLERS: [&str; 17] = [
+const CALLERS: [&str; 18] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
     "cache/mod.rs",
     "cache/node_views.rs",
     "controllers/edge_nodes/migrate.rs",
     "controllers/runtime/apply.rs",
+    "controllers/runtime/config_reads.rs",
     "controllers/runtime/events.rs",
     "controllers/runtime/status_writer.rs",
     "kubernetes/edge_node_writes.rs",
@@ -186,6 +194,8 @@ fn roles_allow_exactly_what_the_controller_calls() {
         assert_eq!(allowed(&objects, "ClusterRole", &["neptune-cloud"]), everywhere, "{overlay}");
         let training = allowed(&objects, "ClusterRole", &["neptune-training"]);
         assert_eq!(training, expand(&TRAINING, ""), "{overlay}");
+        let config = allowed(&objects, "ClusterRole", &["neptune-config"]);
+        assert_eq!(config, expand(&CONFIG, ""), "{overlay}");
         let own = [TABLE, CERTIFICATE, CONTROLLER_KEY, KEYS].into_iter().chain(LEASE);
         let mut own: BTreeSet<_> = own.flat_map(|(right, name)| expand([&right], name)).collect();
         if overlay == "kubeedge" {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::can_i::{Question, can_i};
 
 /// The subjects of the table. Viewer, editor and owner have the roles view, edit and admin in the
-/// namespace `shop`, in which the owner has also bound `neptune-training` to the controller, and
-/// `neptune-logs` to the reader.
+/// namespace `shop`, in which the owner has also bound `neptune-training` and `neptune-config` to the
+/// controller, and `neptune-logs` to the reader.
 const CONTROLLER: &str = "controller";
 const AGENT: &str = "agent";
 const STRANGER: &str = "stranger";
@@ -36,13 +36,18 @@ type Row = (&'static [&'static str], &'static str, &'static str, &'static [&'sta
 
 const TABLE: &[Row] = &[
     // Secrets.
+    (&[CONTROLLER, AGENT, STRANGER], ANY_VERB, "secrets", &[ALL, "kube-system", OTHER], false),
+    (&[AGENT, STRANGER], ANY_VERB, "secrets", &[SHOP], false),
+    // Of workers at agents: what the owner of a namespace grants.
+    (&[CONTROLLER], "get", "secrets configmaps", &[SHOP], true),
     (
-        &[CONTROLLER, AGENT, STRANGER],
-        ANY_VERB,
-        "secrets",
-        &[ALL, "kube-system", SHOP, OTHER],
+        &[CONTROLLER],
+        "list watch create update patch delete",
+        "secrets configmaps",
+        &[SHOP, OTHER],
         false,
     ),
+    (&[CONTROLLER], "get", "configmaps", &[ALL, OTHER], false),
     (
         &[CONTROLLER, AGENT, STRANGER],
         "create",
@@ -216,15 +221,15 @@ impl Place {
                 "subjects": [subject]})
         };
         let person = |subject: &str| json!({"kind": "User", "name": self.user(subject), "apiGroup": "rbac.authorization.k8s.io"});
+        let controller =
+            json!({"kind": "ServiceAccount", "namespace": SYSTEM, "name": "neptune-cloud"});
         vec![
             binding("view", person(VIEWER)),
             binding("edit", person(EDITOR)),
             binding("admin", person(OWNER)),
             binding("neptune-logs", person(READER)),
-            binding(
-                "neptune-training",
-                json!({"kind": "ServiceAccount", "namespace": SYSTEM, "name": "neptune-cloud"}),
-            ),
+            binding("neptune-training", controller.clone()),
+            binding("neptune-config", controller),
         ]
     }
 }
@@ -277,7 +282,7 @@ fn manifests_give_each_subject_its_rights_and_no_more() {
 }
 
 #[test]
-fn no_role_reaches_a_secret_without_its_name() {
+fn only_the_role_that_nothing_binds_reaches_a_secret_without_its_name() {
     let secret = |rule: &Value| {
         let has = |field: &str, wanted: [&str; 2]| {
             rule[field].as_array().unwrap().iter().any(|it| wanted.contains(&it.as_str().unwrap()))
@@ -287,10 +292,14 @@ fn no_role_reaches_a_secret_without_its_name() {
     let everything = &["trainingNamespaces={*}", "workerReports.enabled=true"];
     let overlays = OVERLAYS.into_iter().map(objects);
     for object in overlays.chain([chart(everything)]).flatten() {
+        assert_ne!(object["roleRef"]["name"], "neptune-config", "bound: {object}");
+        let is_config = object["metadata"]["name"] == "neptune-config";
         let rules = object["rules"].as_array().into_iter().flatten();
         for rule in rules.into_iter().filter(|_| object["kind"].as_str().unwrap().ends_with("Role"))
         {
-            if secret(rule) {
+            if secret(rule) && is_config {
+                assert_eq!(rule["verbs"], json!(["get"]));
+            } else if secret(rule) {
                 assert_eq!(
                     (&object["kind"], &object["metadata"]["namespace"]),
                     (&"Role".into(), &SYSTEM.into())

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use neptune_wire::{KeyPin, NodeName};
+use neptune_wire::{KeyPin, NodeName, SealKeyReport};
 
 use super::FleetState;
 use crate::nodes::{
     keys::{KeyChange, KeyRecord, NodeKey},
+    sealing::SealKeyState,
     status::AgentDetails,
 };
 
@@ -64,6 +65,31 @@ impl FleetState {
     /// The recorded keys of a node.
     pub fn key_record(&self, node: &NodeName) -> KeyRecord {
         self.keys.get(node).cloned().unwrap_or_default()
+    }
+
+    /// Whether Secrets can be sealed for a node; `None` if its agent has not reported.
+    pub fn seal_key(&self, node: &NodeName) -> Option<SealKeyState> {
+        let offer = &self.nodes.details(node)?.offer;
+        let seal_key = offer.seal_key.as_deref();
+        Some(SealKeyState::new(&self.key_record(node), seal_key, self.requires_known_keys))
+    }
+
+    /// Whether a node reported these keys last: their signature was verified.
+    pub fn knows_seal_key(
+        &self,
+        node: &NodeName,
+        pin: Option<&KeyPin>,
+        seal_key: &SealKeyReport,
+    ) -> bool {
+        let offer = self.nodes.details(node).map(|details| &details.offer);
+        let known = offer.and_then(|offer| offer.seal_key.as_deref());
+        known.is_some_and(|known| Some(&known.signer) == pin && known.report == *seal_key)
+    }
+
+    /// The next value of `status.secretsKey` of a node.
+    pub fn next_sealing(&self, node: &NodeName) -> Option<KeyPin> {
+        let record = self.key_record(node);
+        record.next_sealing(self.nodes.key_pin(node), self.requires_known_keys)
     }
 
     /// The key by which others know a node: aggregators, and the other nodes of its site.

@@ -18,7 +18,7 @@ use crate::{
         },
     },
     reason::Reason,
-    worker::{node_values, probes::agent_probes, volumes::agent_mounts},
+    worker::{node_values, volumes::agent_mounts},
 };
 
 /// Resolves the references, the node and the runtime of the cloud worker; `None` with findings if it is
@@ -47,7 +47,8 @@ pub fn resolve_cloud_worker(
         Some(CloudRuntime::Kubelet { .. }) => check_pod(spec, facts, findings),
         Some(CloudRuntime::Agent { .. }) => {
             let mounts = agent_mounts("spec.cloudWorker.workerSpec", spec, findings);
-            worker = worker.map(|worker| worker.at_agent(mounts, agent_probes(spec)));
+            let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+            worker = worker.map(|worker| worker.at_agent(mounts, spec, (facts, namespace)));
         }
         None => {}
     }

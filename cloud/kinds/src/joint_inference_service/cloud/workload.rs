@@ -16,6 +16,7 @@ use crate::{
     kubernetes::{
         container::{container, variable},
         placement::on_node,
+        pod_config::{pod_env_from, pod_variables},
         pod_probes::set_probes,
         pod_template::pod_template,
         pod_volumes::{pod_volume_mounts, pod_volumes},
@@ -91,7 +92,9 @@ fn pod(
     let mut container =
         Container { volume_mounts: Some(mounts), ..container("worker", &worker.program) };
     set_probes(&mut container, spec, SERVICE_PORT);
+    container.env_from = pod_env_from(spec);
     let env = container.env.get_or_insert_default();
+    env.extend(pod_variables(spec));
     env.push(variable("MODEL_URL", &model_url));
     env.push(variable("NODE_NAME", cloud.node.as_str()));
     env.extend(of_reports);

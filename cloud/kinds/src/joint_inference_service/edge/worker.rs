@@ -17,9 +17,7 @@ use crate::{
     },
     kubernetes::nodes::in_url,
     reason::Reason,
-    worker::{
-        environment::json, probes::agent_probes, settings::parameters, volumes::agent_mounts,
-    },
+    worker::{environment::json, settings::parameters, volumes::agent_mounts},
 };
 
 /// Resolves the references of the edge worker; `None` with findings if it is invalid.
@@ -39,7 +37,8 @@ pub fn resolve_edge_worker(
     };
     let worker = resolve_worker(&input, service, facts, findings);
     let mounts = agent_mounts("spec.edgeWorker.workerSpec", spec, findings);
-    Some(worker?.at_agent(mounts, agent_probes(spec)))
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    Some(worker?.at_agent(mounts, spec, (facts, namespace)))
 }
 
 /// The algorithms of the workers' library, in its spelling.

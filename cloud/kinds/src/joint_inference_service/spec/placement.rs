@@ -80,7 +80,9 @@ pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &st
 pub fn needs_offers(service: &JointInferenceService) -> bool {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let programs = edge.worker_spec.iter().chain(&cloud.worker_spec);
-    programs.into_iter().any(|it| !requested_by_worker(it).required_features().is_empty())
+    programs.into_iter().any(|it| {
+        !it.image_pull_secrets.is_empty() || !requested_by_worker(it).required_features().is_empty()
+    })
 }
 
 /// The nodes that may get the edge worker: the status or a slice lists them. A node counts from its

@@ -8,11 +8,14 @@ use neptune_wire::{ArtifactAddress, ContainerProgram, Resource, Role, Scripts, W
 use crate::{
     finding::Finding,
     joint_inference_service::{
-        facts::ServiceFacts, resolved::ResolvedWorker, spec::names::worker_field,
+        facts::ServiceFacts,
+        resolved::{ResolvedWorker, WorkerConfig},
+        spec::names::worker_field,
     },
     kubernetes::{pod_security, secrets::check_name},
     reason::Reason,
     worker::{
+        config::references::{self, variables_of_objects},
         frameworks::CONTAINER,
         names::worker_name,
         node_values::{NodeValues, common_parameters, common_variables},
@@ -73,11 +76,16 @@ pub fn resolve_worker(
         rights: context,
         ..ProgramFields::default()
     };
-    let common = program::resolve(&fields, findings);
+    let mut common = program::resolve(&fields, findings);
+    // Their values come from their objects.
+    for name in variables_of_objects(spec.worker) {
+        common.env.remove(name);
+    }
     let (given, env) = (&spec.worker.parameters, &spec.worker.env);
     let node_values = NodeValues::new(&spec.field("workerSpec"), given, env, findings);
     findings.extend(pod_security::check(&spec.field("workerSpec.securityContext"), context));
     secrets(spec, findings);
+    references::check(&spec.field("workerSpec"), spec.worker, findings);
     let mounts_scripts = image_and_command.as_ref().is_some_and(|(_, it)| !it.is_empty());
     let scripts = mounts_scripts.then_some(&*spec.worker.script_dir);
     volumes::check(&spec.field("workerSpec"), spec.worker, scripts, findings);
@@ -96,7 +104,8 @@ pub fn resolve_worker(
         // Each node has its own.
         program.env.clear();
     }
-    Some(ResolvedWorker { name: name?, model, source, program, node_values, scripts })
+    let config = WorkerConfig::None;
+    Some(ResolvedWorker { name: name?, model, source, program, node_values, scripts, config })
 }
 
 /// The container name of the worker that `field` names.

@@ -3,7 +3,7 @@
 
 use neptune_api::{
     EmptyDirSource, HostPathSource, JointInferenceService, Limits, PersistentVolumeClaimSource,
-    ResourceRequirements, SecretReference, SecurityContext, ValueSource, Volume, VolumeMount,
+    ResourceRequirements, SecretReference, SecurityContext, VariableSource, Volume, VolumeMount,
     WorkerParameter, WorkerSpec, WorkerVariable,
 };
 
@@ -226,7 +226,7 @@ pub const WORKER_CASES: &[Case] = &[
     (
         "value and source of a value",
         |s, _| {
-            let label = ValueSource { node_label: "line".to_owned(), optional: false };
+            let label = VariableSource::node_label("line", false);
             let variable = WorkerVariable {
                 name: "A".to_owned(),
                 value: "b".to_owned(),

@@ -44,6 +44,18 @@ macro_rules! service_reasons {
                 ValueNotPerNode: Obstacle => Failed,
                 /// The node lacks a label of which its worker needs the value.
                 NodeValueMissing: Problem => Pending,
+                /// A Secret of a worker at an agent, or a key of it, does not exist.
+                SecretNotFound: Problem => Pending,
+                /// A `ConfigMap` of a worker at an agent, or a key of it, does not exist.
+                ConfigMapNotFound: Problem => Pending,
+                /// A Secret of a worker at an agent has no label that allows it to leave the cluster.
+                SecretNotShared: Problem => Pending,
+                /// The controller may not read a Secret or `ConfigMap` of a worker at an agent.
+                SecretForbidden: Problem => Pending,
+                /// Secrets cannot be sealed for the node, because its key is not trusted.
+                NodeKeyUntrusted: Problem => Pending,
+                /// The Secrets and `ConfigMap`s of a worker at an agent are too large.
+                ConfigTooLarge: Problem => Failed,
                 /// A limit is not a Kubernetes quantity above 0.
                 ResourceInvalid: Obstacle => Failed,
                 /// A volume or a mount of a worker is invalid, or not available where the worker runs.

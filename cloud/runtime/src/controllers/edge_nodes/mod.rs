@@ -142,6 +142,7 @@ impl Writer<'_> {
                 key: fleet.node_key(node),
                 seen,
                 waiting,
+                sealing: fleet.next_sealing(node),
             };
             (observed, change)
         };

@@ -5,6 +5,8 @@ mod collect;
 #[cfg(test)]
 mod port_contest;
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{JointInferenceService, JointInferenceServiceStatus, Placement, RolloutState};
 use neptune_cloud_kinds::{
@@ -19,14 +21,17 @@ use neptune_cloud_kinds::{
     },
     model::{is_selected, used_edge_model, uses_differ},
     port_contention::OccupiedPorts,
-    worker::ports,
+    worker::{
+        config::{objects::ConfigObjects, references::ConfigName},
+        ports,
+    },
 };
 use neptune_wire::{NodeName, ObjectKey};
 use serde_json::{Value, json};
 
 use self::collect::{
     chain::{all_callers, enqueue_total},
-    facts::{collect_facts, on_cloud_node},
+    facts::{collect_facts, config_references, on_cloud_node},
     observe::observation,
 };
 use super::{
@@ -39,6 +44,14 @@ use super::{
 impl Controller for JointInferenceService {
     fn facts(&self, context: &Context) -> ServiceFacts {
         collect_facts(self, context)
+    }
+
+    fn config_references(&self, context: &Context) -> BTreeSet<ConfigName> {
+        config_references(self, context)
+    }
+
+    fn use_config(facts: &mut ServiceFacts, config: ConfigObjects) {
+        facts.config = config;
     }
 
     fn observe(

@@ -18,7 +18,11 @@ use neptune_cloud_kinds::{
     finding::{Finding, Missing, Referent},
     fleet::FleetState,
     index_key::IndexKey,
-    kubernetes::{identity::key, labels::Labels, pod_policy::PodPolicy},
+    kubernetes::{
+        identity::{ControllerIdentity, key},
+        labels::Labels,
+        pod_policy::PodPolicy,
+    },
 };
 use neptune_cloud_metrics::{Metrics, StatusClass as WriteClass};
 use neptune_wire::{NodeName, ObjectKey, Resource};
@@ -140,6 +144,16 @@ impl Context {
     /// Where cloud workers in Pods post their reports; `None` if they cannot.
     pub fn report_target(&self) -> Option<&ReportTarget> {
         self.0.pods.reports.as_ref()
+    }
+
+    /// Who the controller is.
+    pub fn controller(&self) -> &ControllerIdentity {
+        &self.0.pods.controller
+    }
+
+    /// The interval at which Secrets and `ConfigMap`s are read.
+    pub fn config_interval(&self) -> Duration {
+        self.0.pods.config_interval
     }
 
     /// What the operator allows in Pods.

@@ -1,7 +1,14 @@
 //! The steps of a controller that read the caches and the fleet, one implementation per kind.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
-use neptune_cloud_kinds::{each_kind, finding::Finding, kubernetes::labels::Labels};
+use neptune_cloud_kinds::{
+    each_kind,
+    finding::Finding,
+    kubernetes::labels::Labels,
+    worker::config::{objects::ConfigObjects, references::ConfigName},
+};
 use neptune_wire::{NodeName, ObjectKey};
 use serde_json::Value;
 
@@ -12,6 +19,15 @@ use crate::{cache::Cached as _, kubernetes::reference::reference};
 pub trait Controller: Stateful {
     /// Collects the objects that the spec refers to.
     fn facts(&self, context: &Context) -> Self::Facts;
+
+    /// The Secrets and `ConfigMap`s that are read before the facts, because an agent runs what refers
+    /// to them.
+    fn config_references(&self, _context: &Context) -> BTreeSet<ConfigName> {
+        BTreeSet::new()
+    }
+
+    /// Adds what was read of them to the facts.
+    fn use_config(_facts: &mut Self::Facts, _config: ConfigObjects) {}
 
     /// Collects the observed state. `placed` is `None` while the spec is invalid.
     fn observe(

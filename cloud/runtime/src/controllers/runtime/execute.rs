@@ -13,8 +13,10 @@ use neptune_cloud_kinds::{
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
     steps::{ObjectEvent, ObjectPlan, WorkloadMessages},
+    worker::config::seal::seal_requirements,
 };
-use neptune_wire::ObjectKey;
+use neptune_seal::seal;
+use neptune_wire::{NodeName, ObjectKey};
 
 use super::{
     apply::{REJECTED_RETRY, WorkloadOutcome, apply, apply_service},
@@ -82,7 +84,10 @@ pub async fn execute<K: Controller>(
         }
         let mut generations = plan.generations;
         generations.extend(object.meta().generation.map(|own| (key.clone(), own)));
-        let plan = PendingPlan::new(key.clone(), plan.requirements, generations, plan.kept);
+        let mut requirements = plan.requirements;
+        let known = |node: &NodeName| context.publisher().planned_contents(node, key);
+        seal_requirements(&mut requirements, key, &plan.seals, known, seal);
+        let plan = PendingPlan::new(key.clone(), requirements, generations, plan.kept);
         context.publisher().set(key, uid, plan)
     };
     let too_large = unsent.map(|why| {

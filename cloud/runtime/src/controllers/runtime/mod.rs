@@ -3,6 +3,8 @@
 
 mod apply;
 mod collected;
+mod config_memory;
+mod config_reads;
 mod context;
 mod controller;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod triggers;
 mod write_budget;
 
 pub use self::{
+    config_reads::read_config,
     context::{Context, NODES_PER_LOCK},
     controller::{AgentChange, Cause, Controller},
     events::{publish_event_about, queue_event},

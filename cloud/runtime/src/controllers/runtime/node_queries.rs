@@ -1,6 +1,9 @@
 //! What a reconcile reads of nodes, from the caches and the fleet.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use neptune_cloud_kinds::{
     fleet::Presence,
@@ -9,6 +12,7 @@ use neptune_cloud_kinds::{
         node_selector::SelectedNodes,
         node_view::NodeView,
     },
+    nodes::sealing::SealKeyState,
     worker::needs::NodeOffers,
 };
 use neptune_wire::NodeName;
@@ -44,6 +48,22 @@ impl Context {
             online.extend(names.iter().filter(is_online).map(ToString::to_string));
         }
         SelectedNodes { nodes, online }
+    }
+
+    /// Whether Secrets can be sealed for these nodes, of those that have reported.
+    pub fn seal_keys<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a NodeName>,
+    ) -> BTreeMap<NodeName, SealKeyState> {
+        let names: Vec<_> = nodes.collect();
+        let mut keys = BTreeMap::new();
+        // Not one lock for all: reports of nodes must not wait for it.
+        for names in names.chunks(NODES_PER_LOCK) {
+            let fleet = self.fleet();
+            let key = |name: &&NodeName| Some(((*name).clone(), fleet.seal_key(name)?));
+            keys.extend(names.iter().filter_map(key));
+        }
+        keys
     }
 
     /// What the agents of these nodes offer, of those that have reported.

@@ -8,11 +8,15 @@ use std::{
 };
 
 use kube::{ResourceExt as _, runtime::controller::Action};
-use neptune_cloud_kinds::{error_class::Class, kubernetes::identity::key};
+use neptune_cloud_kinds::{
+    error_class::Class, kubernetes::identity::key, worker::config::objects::ConfigObjects,
+};
 use neptune_cloud_metrics::Outcome;
 use neptune_wire::ObjectKey;
 
 use super::{
+    config_memory::ConfigReads,
+    config_reads::read_references,
     context::Context,
     controller::Controller,
     execute::execute,
@@ -66,14 +70,22 @@ async fn steps<K: Controller>(
         // Object names in Kubernetes conform to RFC 1123, so this cannot happen.
         return Ok(None);
     };
-    let (object, prepared, invalidations) = context.object_state(&**cached, |state| {
-        (latest(cached, state), state.prepared.clone(), state.invalidations)
+    let (object, prepared, invalidations, reads) = context.object_state(&**cached, |state| {
+        (latest(cached, state), state.prepared.clone(), state.invalidations, state.config.clone())
     });
-    let prepared = match prepared.filter(|prepared| is_current(prepared, &*object)) {
-        Some(prepared) => prepared,
-        None => prepare(&*object, &key, invalidations, context).await?,
+    let prepared = prepared.filter(|prepared| is_current(prepared, &*object));
+    let (prepared, due) = match prepared {
+        Some(prepared) if reads.as_ref().is_none_or(|reads| Instant::now() < reads.due) => {
+            (prepared, reads.map(|reads| reads.due))
+        }
+        // On the heap: the future of a reconcile would be large.
+        prepared => {
+            Box::pin(prepare_again(&*object, &key, (prepared, reads), invalidations, context))
+                .await?
+        }
     };
-    let retry = prepared.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+    let retry = prepared.retry_at.into_iter().chain(due).min();
+    let retry = retry.map(|at| at.saturating_duration_since(Instant::now()));
     if context.defers_statuses() {
         return Ok(retry);
     }
@@ -119,17 +131,45 @@ fn is_current<K: Controller>(prepared: &Prepared<K>, object: &K) -> bool {
         && prepared.retry_at.is_none_or(|at| Instant::now() < at)
 }
 
+/// Reads the Secrets and `ConfigMap`s of an object, and prepares it unless the result is still valid and
+/// nothing that was read differs. Returns when to read them again.
+async fn prepare_again<K: Controller>(
+    object: &K,
+    key: &ObjectKey,
+    (prepared, reads): (Option<Arc<Prepared<K>>>, Option<ConfigReads>),
+    invalidations: u64,
+    context: &Context,
+) -> Result<(Arc<Prepared<K>>, Option<Instant>), Error> {
+    let references = object.config_references(context);
+    let has_references = !references.is_empty();
+    let config = read_references(object, references, context).await;
+    let next = has_references.then(|| ConfigReads::new(&config, context.config_interval()));
+    let is_same = match (&reads, &next) {
+        (Some(reads), Some(next)) => reads.versions == next.versions,
+        (reads, next) => reads.is_none() && next.is_none(),
+    };
+    let prepared = match prepared.filter(|_| is_same) {
+        Some(prepared) => prepared,
+        None => prepare(object, key, config, invalidations, context).await?,
+    };
+    let due = next.as_ref().map(|next| next.due);
+    context.object_state(object, |state| state.config = next);
+    Ok((prepared, due))
+}
+
 /// Runs facts, validate, plan and execute. `invalidations` is the number of them before.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn prepare<K: Controller>(
     object: &K,
     key: &ObjectKey,
+    config: ConfigObjects,
     invalidations: u64,
     context: &Context,
 ) -> Result<Arc<Prepared<K>>, Error> {
     let generation = object.meta().generation;
     let uid = object.meta().uid.as_deref().unwrap_or_default();
-    let facts = object.facts(context);
+    let mut facts = object.facts(context);
+    K::use_config(&mut facts, config);
     context.publisher().set_guard(key, object.guards_models());
     let prepared = match object.validate(&facts) {
         Ok(valid) => {

@@ -12,6 +12,7 @@ use neptune_cloud_kinds::{finding::Finding, rollout::memory::RolloutMemory, step
 use neptune_wire::ContentHash;
 
 use super::{
+    config_memory::ConfigReads,
     recent_events::{LastSummary, RecentEvents},
     write_budget::WritePace,
 };
@@ -87,6 +88,8 @@ pub struct ObjectState<K: Steps> {
     pub rollout: RolloutMemory,
     /// The revision whose spec was recorded last.
     pub recorded: Option<String>,
+    /// The Secrets and `ConfigMap`s that were read last; `None` without references.
+    pub config: Option<ConfigReads>,
 }
 
 /// The last applied workload, so that a reconcile without a change sends no request.
@@ -146,6 +149,7 @@ impl<K: Steps> Default for ObjectState<K> {
             summary: LastSummary::default(),
             rollout: RolloutMemory::default(),
             recorded: None,
+            config: None,
         }
     }
 }

@@ -68,6 +68,7 @@ pub async fn context_of(client: &Client) -> Context {
             namespace: "neptune-system".to_owned(),
             service_account: "neptune-cloud".to_owned(),
         },
+        config_interval: Duration::from_mins(1),
     };
     Context::new(client.clone(), caches, fleet, publisher, metrics, pods, 100)
 }

@@ -1,6 +1,9 @@
 //! Collects the objects that a service refers to, from the caches and the fleet.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use kube::ResourceExt as _;
 use neptune_api::{EdgeModel, JointInferenceService, Model, ModelReference, Placement};
@@ -12,6 +15,10 @@ use neptune_cloud_kinds::{
     },
     kubernetes::node_selector::SelectedNodes,
     worker::{
+        config::{
+            objects::ConfigObjects,
+            references::{ConfigKind, ConfigName, references},
+        },
         names::worker_name,
         needs::NodeOffers,
         ports::{Age, NodePort, PortUse, has_cloud_worker_on},
@@ -63,6 +70,12 @@ pub fn collect_facts(service: &JointInferenceService, context: &Context) -> Serv
     } else {
         NodeOffers::new()
     };
+    let seal_keys = if has_secrets(service, context) {
+        let edge = edge_node.iter().chain(&edge_selected.nodes).map(|node| &node.name);
+        context.seal_keys(edge.chain(&cloud_name))
+    } else {
+        BTreeMap::new()
+    };
     let gateway = gateway_facts(service, edge_node.iter().chain(&edge_selected.nodes), context);
     ServiceFacts {
         edge_model,
@@ -72,6 +85,9 @@ pub fn collect_facts(service: &JointInferenceService, context: &Context) -> Serv
         edge_node,
         edge_selected,
         offers,
+        // They are read before, and added then.
+        config: ConfigObjects::default(),
+        seal_keys,
         sliced: sliced_nodes(service, context),
         cloud_node,
         frameworks: caches.framework_table(),
@@ -88,6 +104,22 @@ pub fn collect_facts(service: &JointInferenceService, context: &Context) -> Serv
         gateway,
         granted: granted(service, context),
     }
+}
+
+/// The Secrets and `ConfigMap`s of the workers that agents run.
+pub fn config_references(
+    service: &JointInferenceService,
+    context: &Context,
+) -> BTreeSet<ConfigName> {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let cloud_node = cloud.node_name.as_deref().and_then(|name| context.caches().node(name));
+    let is_agent = cloud_node.is_some_and(|node| node.runs_agent);
+    let cloud = cloud.worker_spec.as_ref().filter(|_| is_agent);
+    edge.worker_spec.iter().chain(cloud).flat_map(references).collect()
+}
+
+fn has_secrets(service: &JointInferenceService, context: &Context) -> bool {
+    config_references(service, context).iter().any(|it| it.kind == ConfigKind::Secret)
 }
 
 /// The node that stays chosen while it matches; `None` if others may be chosen beside it or instead.
