@@ -66,7 +66,7 @@ pub struct HttpGetAction {
     #[schemars(length(max = schema::MAX_URL_LENGTH), regex(pattern = "^/[!-~]*$"))]
     pub path: Option<String>,
     /// port is the number of the port.
-    #[schemars(range(min = 1, max = 65535))]
+    #[schemars(range(min = 1, max = 65535), extend("format" = "int32"))]
     pub port: u16,
     /// scheme is HTTP or HTTPS. The certificate of the server is not verified. Defaults to HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,6 +88,6 @@ pub enum HttpScheme {
 #[serde(rename_all = "camelCase")]
 pub struct TcpSocketAction {
     /// port is the number of the port.
-    #[schemars(range(min = 1, max = 65535))]
+    #[schemars(range(min = 1, max = 65535), extend("format" = "int32"))]
     pub port: u16,
 }

@@ -68,6 +68,7 @@ fn connected(birth: &NodeReport) -> EdgeNodeStatus {
         key: NodeKey::Trusted(pin.clone()),
         seen: Some(pin),
         waiting: None,
+        sealing: None,
     };
     next_status(&EdgeNodeStatus::default(), &observed, Some(1), Timestamp::now())
 }

@@ -29,8 +29,12 @@ impl Node {
     fn probe(&mut self, container: &ObservedContainer, answer: Option<ProbeAnswer>, now: Instant) {
         self.observe(vec![container.clone()], now);
         let context = node_context();
-        let inputs =
-            NodeInputs { models: &self.models, datasets: &self.datasets, gateways: &self.gateways };
+        let inputs = NodeInputs {
+            models: &self.models,
+            datasets: &self.datasets,
+            gateways: &self.gateways,
+            values: &self.values,
+        };
         let resolved = resolve_workers(&self.desired, inputs, &context);
         let probed =
             probed_containers(&self.desired, &resolved, &self.containers, &self.undescribed);
