@@ -10,8 +10,8 @@ use neptune_api::Probe;
 use neptune_wire::AgentFeature;
 use serde_json::{Value, json};
 
-fn probe(probe: Value) -> Box<Probe> {
-    Box::new(serde_json::from_value(probe).unwrap())
+fn probe(probe: Value) -> Probe {
+    serde_json::from_value(probe).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,10 +25,10 @@ async fn worker_with_probes_is_sent_to_an_agent_that_supports_them() {
     let liveness = json!({"exec": {"command": ["nvidia-smi", "-L"]}, "periodSeconds": 30});
     let readiness = json!({"httpGet": {"path": "/ready", "port": 5000}, "timeoutSeconds": 2});
     let edge = service.spec.edge_worker.worker_spec.as_mut().unwrap();
-    edge.startup_probe = Some(probe(startup));
-    edge.liveness_probe = Some(probe(liveness));
+    edge.startup_probe = Some(Box::new(probe(startup)));
+    edge.liveness_probe = Some(Box::new(probe(liveness)));
     let cloud = service.spec.cloud_worker.worker_spec.as_mut().unwrap();
-    cloud.readiness_probe = Some(probe(readiness.clone()));
+    cloud.readiness_probe = Some(Box::new(probe(readiness.clone())));
     harness.apply(service).await;
     let text = "the agent of node edge0 does not support probes; upgrade it";
     harness.status("AgentTooOld", |s| s.reason == "AgentTooOld" && s.message.contains(text)).await;

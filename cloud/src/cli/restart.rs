@@ -30,7 +30,7 @@ pub struct Restart {
 pub enum RestartedWorker {
     /// The edge worker, or the gateway.
     Edge,
-    /// The cloud worker.
+    /// The cloud worker, which an agent or a Pod runs.
     Cloud,
 }
 

@@ -103,7 +103,7 @@ async fn request<K: Restarted>(
     Ok((text(&name, &wanted, has_waves), nodes))
 }
 
-/// The next request. It is later than the present one, whatever the clock of that was.
+/// The next request. It is later than the present one, also if that came from a clock that is ahead.
 fn wanted(metadata: &ObjectMeta, flags: &Restart, now: Timestamp) -> Result<Request, String> {
     const STEP: k8s_openapi::jiff::SignedDuration =
         k8s_openapi::jiff::SignedDuration::from_millis(1);

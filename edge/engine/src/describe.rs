@@ -18,7 +18,7 @@ const OWN_LABELS: &str = "io.neptune.";
 pub struct ContainerDescription {
     /// The ID of the container.
     pub id: String,
-    /// Its name.
+    /// The name of the container, which begins with `/`.
     #[serde(default)]
     pub name: String,
     /// When it was created.

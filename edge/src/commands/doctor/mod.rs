@@ -59,8 +59,7 @@ use crate::{
     links::{cloud_options, local_options},
 };
 
-/// Timeout of a check. Longer than a broker takes to reject a login, and a resolver to give up
-/// once.
+/// Timeout of a check: longer than a broker takes to reject a login, and a resolver to give up.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of the progress lines on standard error.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
@@ -75,7 +74,7 @@ pub async fn doctor(args: DoctorArgs) -> bool {
     !report::has_errors(&findings)
 }
 
-/// Checks the node.
+/// Checks the node, and returns all results.
 pub async fn findings(args: &DoctorArgs) -> Vec<Finding> {
     match config(args.run.clone().or_environment(variable)) {
         Ok(config) => assess::assess(&Box::pin(collect(&config, &args.resolve)).await),
