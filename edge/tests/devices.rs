@@ -107,7 +107,9 @@ async fn worker_has_its_device_alone_and_another_one_gets_it_afterwards() {
     // The agent is killed: nothing changes.
     agent.kill();
     agent.start();
-    cloud.node("the device in use", offered(0)).await;
+    // The report of the start before is retained, and is equal otherwise.
+    let is_restarted = offered(0);
+    cloud.node("the device in use", |report| report.epoch == 2 && is_restarted(report)).await;
     cloud.delete(SERVICE);
     eventually("one of those that wait to run", || {
         agent.containers().iter().any(|id| *id != container && opens(id, "/dev/camera"))
