@@ -221,7 +221,7 @@ fn only_the_agent_has_more_privileges_than_a_pod_needs() {
             let volumes = pod["volumes"].as_array().into_iter().flatten();
             let on_host = volumes.filter(|volume| volume.get("hostPath").is_some()).count();
             if name == "neptune-edge" {
-                assert_eq!((pod["hostNetwork"] == true, on_host), (true, 5));
+                assert_eq!((pod["hostNetwork"] == true, on_host), (true, 6));
             } else {
                 assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
                 assert_eq!((pod.get("hostNetwork"), on_host), (None, 0), "{name}");
