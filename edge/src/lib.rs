@@ -33,6 +33,7 @@ mod artifacts;
 mod devices;
 mod event;
 mod gateway;
+mod key_file;
 mod links;
 mod model_server;
 mod peers;

@@ -1,70 +1,50 @@
 //! The key of this node, with which it connects to aggregators: reads or creates its file, and tries
 //! again while that fails.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 
 use neptune_agent_core::domain::node_context::KEY_FILE;
 use neptune_pinned_tls::TlsKey;
 use neptune_wire::{KeyPin, NodeProblem, NodeProblemReason};
-use tracing::{info, warn};
+use tracing::info;
 
-/// Interval between two attempts to read or create the file.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+use crate::key_file::KeyFile;
 
 /// The key of this node, or why there is none.
-pub struct NodeKey {
-    path: PathBuf,
-    key: Result<TlsKey, NodeProblem>,
-    retry_at: Option<Instant>,
-}
+pub struct NodeKey(KeyFile<TlsKey>);
 
 impl NodeKey {
     /// Reads the key of this data directory, or creates it.
     pub fn load(data_dir: &Path) -> Self {
-        let path = data_dir.join(KEY_FILE);
-        let key = load(&path);
-        match &key {
-            Ok(key) => info!(pin = key.pin().0, "key of the node loaded"),
-            Err(problem) => warn!("{}", problem.message),
-        }
-        Self { path, key, retry_at: None }
+        Self(KeyFile::load(data_dir.join(KEY_FILE), load))
     }
 
     /// Tries again if there is no key, every few seconds. Returns whether there is one since.
     pub fn retry(&mut self, now: Instant) -> bool {
-        if self.key.is_ok() || self.retry_at.is_some_and(|at| at > now) {
-            return false;
-        }
-        self.retry_at = Some(now + RETRY_INTERVAL);
-        self.key = load(&self.path);
-        if let Ok(key) = &self.key {
-            info!(pin = key.pin().0, "key of the node loaded");
-        }
-        self.key.is_ok()
+        self.0.retry(now)
     }
 
     /// # Errors
     /// Why there is no key, with the remedy.
     pub fn get(&self) -> Result<&TlsKey, &NodeProblem> {
-        self.key.as_ref()
+        self.0.get()
     }
 
     /// Returns the pin of the key; `None` while there is no key.
     pub fn pin(&self) -> Option<KeyPin> {
-        self.key.as_ref().ok().map(|key| key.pin().clone())
+        self.get().ok().map(|key| key.pin().clone())
     }
 }
 
 fn load(path: &Path) -> Result<TlsKey, NodeProblem> {
-    TlsKey::load_or_generate(path).map_err(|error| NodeProblem {
+    let key = TlsKey::load_or_generate(path).map_err(|error| NodeProblem {
         reason: NodeProblemReason::StorageFailed,
         message: format!(
             "the node has no key, and cannot train: {error}; make its directory writable, or remove a damaged file; retrying"
         ),
-    })
+    })?;
+    info!(pin = key.pin().0, "key of the node loaded");
+    Ok(key)
 }
 
 #[cfg(test)]
@@ -73,6 +53,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::key_file::RETRY_INTERVAL;
 
     #[test]
     fn damaged_key_is_a_problem_until_it_is_removed() {

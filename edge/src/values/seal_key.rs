@@ -1,66 +1,44 @@
 //! The seal key of the node: reads or creates its file, and tries again while that fails.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 
 use neptune_agent_core::domain::node_context::SEAL_KEY_FILE;
 use neptune_pinned_tls::TlsKey;
 use neptune_seal::{SealKey, SealKeyError, sign};
 use neptune_wire::{NodeName, NodeProblem, NodeProblemReason, SealKeyReport};
-use tracing::{info, warn};
+use tracing::info;
 
-/// Interval between two attempts to read or create the file.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+use crate::key_file::KeyFile;
 
 /// The seal key of the node, or why there is none.
-pub struct NodeSealKey {
-    path: PathBuf,
-    key: Result<SealKey, NodeProblem>,
-    retry_at: Option<Instant>,
-}
+pub struct NodeSealKey(KeyFile<SealKey>);
 
 impl NodeSealKey {
     /// Reads the key of this data directory, or creates it.
     pub fn load(data_dir: &Path) -> Self {
-        let path = data_dir.join(SEAL_KEY_FILE);
-        let key = load(&path);
-        match &key {
-            Ok(key) => info!(id = %key.public_key().id(), "seal key of the node loaded"),
-            Err(problem) => warn!("{}", problem.message),
-        }
-        Self { path, key, retry_at: None }
+        Self(KeyFile::load(data_dir.join(SEAL_KEY_FILE), load))
     }
 
     /// Tries again if there is no key, every few seconds. Returns whether there is one since.
     pub fn retry(&mut self, now: Instant) -> bool {
-        if self.key.is_ok() || self.retry_at.is_some_and(|at| at > now) {
-            return false;
-        }
-        self.retry_at = Some(now + RETRY_INTERVAL);
-        self.key = load(&self.path);
-        if let Ok(key) = &self.key {
-            info!(id = %key.public_key().id(), "seal key of the node loaded");
-        }
-        self.key.is_ok()
+        self.0.retry(now)
     }
 
     /// # Errors
     /// Why there is no key, with the remedy.
     pub fn get(&self) -> Result<&SealKey, &NodeProblem> {
-        self.key.as_ref()
+        self.0.get()
     }
 
     /// The key as the node reports it, signed by the key of the node. `None` while one is missing.
     pub fn report(&self, node: &NodeName, key: Option<&TlsKey>) -> Option<Box<SealKeyReport>> {
-        let seal_key = self.key.as_ref().ok()?;
+        let seal_key = self.get().ok()?;
         sign(node, key?, seal_key.public_key()).map(Box::new)
     }
 }
 
 fn load(path: &Path) -> Result<SealKey, NodeProblem> {
-    SealKey::load_or_generate(path).map_err(|error| NodeProblem {
+    let key = SealKey::load_or_generate(path).map_err(|error| NodeProblem {
         reason: NodeProblemReason::StorageFailed,
         message: match error {
             SealKeyError::File { .. } => format!(
@@ -68,7 +46,9 @@ fn load(path: &Path) -> Result<SealKey, NodeProblem> {
             ),
             SealKeyError::Damaged { .. } => format!("the node cannot open secrets: {error}"),
         },
-    })
+    })?;
+    info!(id = %key.public_key().id(), "seal key of the node loaded");
+    Ok(key)
 }
 
 #[cfg(test)]
@@ -77,6 +57,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::key_file::RETRY_INTERVAL;
 
     #[test]
     fn damaged_seal_key_is_a_problem_until_it_is_removed() {

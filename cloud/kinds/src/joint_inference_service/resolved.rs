@@ -1,12 +1,15 @@
 //! A valid service: the values that the rooms of this folder hand each other.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use neptune_api::{Dataset, InferenceModel, Model, SelectedModel, ServerProtocol, WorkerSpec};
 use neptune_gateway_config::{Cloud, Config};
 use neptune_wire::{
-    ArtifactAddress, ContainerMount, ContainerProgram, NodeName, ObjectKey, ObjectMetadata,
-    ObjectName, Scripts, SealKeyId, SealPublicKey, WorkerName,
+    AgentFeature, ArtifactAddress, ContainerMount, ContainerProgram, NodeName, ObjectKey,
+    ObjectMetadata, ObjectName, Scripts, SealKeyId, SealPublicKey, WorkerName,
 };
 
 use crate::{
@@ -22,7 +25,7 @@ use crate::{
             resolve::{ConfigObstacle, resolve},
             resolved::ResolvedConfig,
         },
-        needs::{Unmet, UnmetNeeds, unmet},
+        needs::{Unmet, UnmetNeeds, unmet, unmet_features},
         node_values::NodeValues,
         probes::agent_probes,
     },
@@ -154,14 +157,19 @@ pub enum WorkerConfig {
     /// It refers to none, or a Pod runs it, whose kubelet reads them.
     None,
     /// Everything that it refers to.
-    Ready(Arc<ResolvedConfig>),
+    Ready {
+        /// The variables, files and credentials that it gets.
+        config: Arc<ResolvedConfig>,
+        /// What its agent has to support, with that.
+        features: BTreeSet<AgentFeature>,
+    },
     /// Nothing: its nodes keep what they have.
     Unmet(Unmet),
 }
 
 impl ResolvedWorker {
-    /// The worker with these mounts and the probes of its container, which an agent runs, and with what it gets of
-    /// its Secrets and `ConfigMap`s.
+    /// The worker with these mounts and the probes of its container, which an agent runs, and with what
+    /// it gets of its Secrets and `ConfigMap`s.
     #[must_use]
     pub fn at_agent(
         mut self,
@@ -173,7 +181,13 @@ impl ResolvedWorker {
         self.program.probes = agent_probes(spec);
         self.config = match resolve(spec, &facts.config, namespace) {
             Ok(None) => WorkerConfig::None,
-            Ok(Some(config)) => WorkerConfig::Ready(Arc::new(config)),
+            Ok(Some(config)) => {
+                // Once, and not for each node.
+                let mut program = self.program.clone();
+                config.add_to(&mut program, None, &SealKeyId::default());
+                let features = program.required_features();
+                WorkerConfig::Ready { config: Arc::new(config), features }
+            }
             Err(ConfigObstacle::Unknown) => WorkerConfig::Unmet(Unmet::NotRead),
             Err(ConfigObstacle::Finding(finding)) => WorkerConfig::Unmet(Unmet::Config(finding)),
         };
@@ -183,26 +197,24 @@ impl ResolvedWorker {
     /// What it gets of its Secrets and `ConfigMap`s, if it refers to some and gets them.
     pub fn ready_config(&self) -> Option<&ResolvedConfig> {
         match &self.config {
-            WorkerConfig::Ready(config) => Some(config),
+            WorkerConfig::Ready { config, .. } => Some(config),
             WorkerConfig::None | WorkerConfig::Unmet(_) => None,
         }
     }
 
     /// What a node lacks of what the worker needs; `None` if the node can get it.
     pub fn unmet(&self, node: &NodeName, facts: &ServiceFacts) -> Option<Unmet> {
-        if let WorkerConfig::Unmet(unmet) = &self.config {
-            return Some(unmet.clone());
+        let offer = facts.offer(node);
+        match &self.config {
+            WorkerConfig::Unmet(unmet) => Some(unmet.clone()),
+            WorkerConfig::None => unmet(&self.program, offer),
+            WorkerConfig::Ready { config, features } => {
+                unmet_features(features, &self.program, offer).or_else(|| {
+                    Unmet::of_seal_key(node, facts.seal_keys.get(node))
+                        .filter(|_| !config.secrets.is_empty())
+                })
+            }
         }
-        let Some(config) = self.ready_config() else {
-            return unmet(&self.program, facts.offer(node));
-        };
-        let mut program = self.program.clone();
-        config.add_to(&mut program, None, &SealKeyId::default());
-        let of_agent = unmet(&program, facts.offer(node));
-        of_agent.or_else(|| {
-            Unmet::of_seal_key(node, facts.seal_keys.get(node))
-                .filter(|_| !config.secrets.is_empty())
-        })
     }
 }
 

@@ -1,6 +1,9 @@
 //! What a container needs of the agent that runs it, and what nodes lack of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use neptune_api::{ResourceRequirements, WorkerSpec};
 use neptune_wire::{AgentFeature, ContainerProgram, NodeName, SecretVariable, too_few_devices};
@@ -102,7 +105,16 @@ pub fn unmet_on<'a>(
 /// What a node lacks of what a program needs; `None` if it can get its container. `offer` is what its
 /// agent reported.
 pub fn unmet(program: &ContainerProgram, offer: Option<&Arc<AgentOffer>>) -> Option<Unmet> {
-    let features = program.required_features();
+    unmet_features(&program.required_features(), program, offer)
+}
+
+/// The same for a program of which more is known than its container: these features are those that it
+/// needs with it.
+pub fn unmet_features(
+    features: &BTreeSet<AgentFeature>,
+    program: &ContainerProgram,
+    offer: Option<&Arc<AgentOffer>>,
+) -> Option<Unmet> {
     if features.is_empty() {
         return None;
     }
