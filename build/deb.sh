@@ -4,7 +4,8 @@
 #   ./build/deb.sh [OUTPUT_DIR]             from target/release, into OUTPUT_DIR (default: target/debian)
 #   BINARY=path/neptune-edge ARCH=arm64 ./build/deb.sh    packages a program that was built elsewhere
 #
-# The package creates the user neptune and does not start the agent, which needs settings first (/etc/neptune/edge.env).
+# The package creates the user neptune and does not start the agent, which needs settings first: neptune-edge join writes
+# /etc/neptune/edge.env. That is no configuration file of dpkg, which would ask about it at each upgrade.
 set -euo pipefail
 . "$(dirname "$0")/../hack/lib.sh"
 cd "$ROOT"
@@ -37,8 +38,7 @@ put() { install -D -m "$1" "$2" "$root/$3"; }
 put 0755 "$BINARY" usr/bin/neptune-edge
 put 0644 build/systemd/neptune-edge.service lib/systemd/system/neptune-edge.service
 put 0644 build/systemd/neptune-edge.preset lib/systemd/system-preset/90-neptune-edge.preset
-# It contains a password.
-put 0600 build/systemd/edge.env etc/neptune/edge.env
+put 0644 build/systemd/edge.env usr/share/neptune-edge/edge.env
 put 0644 docs/operations.md usr/share/doc/neptune-edge/operations.md
 put 0644 docs/security.md usr/share/doc/neptune-edge/security.md
 strip --strip-unneeded --remove-section=.comment "$root/usr/bin/neptune-edge" 2>/dev/null ||
@@ -108,9 +108,9 @@ Description: edge agent of Neptune, joint inference for KubeEdge
  working without a connection.
  .
  It needs a Docker engine, a broker that both agent and controller reach, and
- settings in /etc/neptune/edge.env. The service is disabled by default.
+ settings in /etc/neptune/edge.env, which neptune-edge join writes. The service
+ is disabled by default.
 EOF
-echo /etc/neptune/edge.env >"$root/DEBIAN/conffiles"
 
 cat >"$root/DEBIAN/postinst" <<'EOF'
 #!/bin/sh
@@ -133,7 +133,8 @@ if [ "$1" = configure ]; then
         fi
     fi
     if [ -z "$2" ]; then
-        echo 'neptune-edge: set NEPTUNE_NODE_NAME and NEPTUNE_MQTT_URL in /etc/neptune/edge.env, then: systemctl enable --now neptune-edge'
+        echo 'neptune-edge: run the line that neptune-cloud enroll NODE prints: neptune-edge join URL TOKEN'
+        echo 'neptune-edge: or copy /usr/share/neptune-edge/edge.env to /etc/neptune/, edit it, and: systemctl enable --now neptune-edge'
     fi
 fi
 EOF
@@ -156,6 +157,7 @@ if [ "$1" = remove ] || [ "$1" = purge ]; then
 fi
 if [ "$1" = purge ]; then
     rm -rf /var/lib/neptune
+    rm -f /etc/neptune/edge.env
     if [ -d /etc/neptune/secrets ]; then rmdir --ignore-fail-on-non-empty /etc/neptune/secrets; fi
     if [ -d /etc/neptune ]; then rmdir --ignore-fail-on-non-empty /etc/neptune; fi
 fi

@@ -3,7 +3,7 @@
 #
 #   ./build/images.sh                     neptune-cloud:dev and neptune-edge:dev from target/debug
 #   PROFILE=release ./build/images.sh     from target/release
-#   TAG=0.1.0 ./build/images.sh           another tag
+#   TAG=0.2.0 ./build/images.sh           another tag
 #   ARCH=arm64 ./build/images.sh          from target/release-programs/arm64 (build/programs.sh), for that architecture
 #
 # The base consists of a few packages of this machine's own Debian, because the programs are linked with its C library

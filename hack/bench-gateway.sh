@@ -15,6 +15,7 @@ rounds_option 5 "$@"
 
 need_cargo
 need python3 python3 "runs the measurement"
+need openssl openssl "issues the certificate of the gateway"
 need h2load nghttp2-client "sends the requests"
 need nginx nginx-light "the backend, and one of the proxies"
 export PATH="$PATH:/usr/sbin"

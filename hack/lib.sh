@@ -143,9 +143,37 @@ container_tests() {
 
     step "tests"
     # The whole workspace, so that nothing is compiled again with other features.
-    # The tests of demo.sh, of the EventBus emulator and of RBAC run no containers that the others do not run.
+    # The tests of demo.sh, of the EventBus emulator and of RBAC run no containers that the others do not run; those of a
+    # power failure start an engine of their own.
     ${inside[@]+"${inside[@]}"} cargo nextest run --workspace --no-fail-fast --final-status-level slow \
-        -E "(package(neptune-edge) + package(neptune-e2e)) & kind(test) & test(/${1:-.}/) - test(/^(demo|kubeedge|rights)::/)"
+        -E "(package(neptune-edge) + package(neptune-e2e)) & kind(test) & test(/${1:-.}/) - test(/^(demo|kubeedge|power_off|rights)::/)"
+}
+
+# key_option ARGUMENTS...: sets `key`, the secret OpenPGP key that the option --key names, and the array `arguments` of
+# the other arguments.
+key_option() {
+    key='' arguments=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            -h|--help) usage "$0"; exit 0 ;;
+            --key) [ $# -ge 2 ] || fail "--key needs a key"; key=$2; shift ;;
+            -*) fail "unknown option $1 (see $0 --help)" ;;
+            *) arguments+=("$1") ;;
+        esac
+        shift
+    done
+}
+
+# need_key: fails if gpg has no secret key `key`.
+need_key() {
+    gpg --batch --list-secret-keys "$key" >/dev/null 2>&1 || fail "gpg has no secret key $key: import it, or set GNUPGHOME"
+}
+
+# pack FOLDER NAME: an archive (.tar.gz) of FOLDER/NAME, which the same files make again byte by byte. Their time is
+# SOURCE_DATE_EPOCH, or that of the commit.
+pack() {
+    tar --create --directory="$1" --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+        --mtime="@${SOURCE_DATE_EPOCH:-$(git -C "$ROOT" log -1 --format=%ct)}" "$2" | gzip -9n
 }
 
 # rounds_option DEFAULT ARGUMENTS...: sets `rounds`, the only option of some benchmarks.

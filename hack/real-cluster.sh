@@ -20,8 +20,9 @@
 #   ADDRESS          the address of this machine for Pods; default: the one from which it reaches the API server
 #   MOSQUITTO_IMAGE  default: the one of build/deploy/mqtt
 #
-# Edge nodes are Node objects neptune-test-*, whose agents run here, with this machine's Docker. A Ready node of the
-# cluster with the label node-role.kubernetes.io/edge and a Docker engine gets the DaemonSet as well.
+# Edge nodes are EdgeNodes neptune-test-*, whose agents run here, with this machine's Docker. They join at the cluster's
+# NodePorts 30884 and 30885. A Ready node of the cluster with the label node-role.kubernetes.io/edge and a Docker engine
+# gets the DaemonSet as well.
 #
 # Builds programs and images (debug) of this checkout, and nothing else. A log per row is in target/real-cluster.
 set -euo pipefail
@@ -48,8 +49,6 @@ require_cluster
 
 need_docker
 need_all <<<"$BUILDERS
-openssl|openssl|for the broker's certificate
-mosquitto_passwd|mosquitto|for the broker's passwords
 curl|curl|to ask a gateway
 ip|iproute2|to find the address of this machine"
 need_cargo
@@ -63,7 +62,6 @@ trap 'exit 130' INT TERM
 
 step "Kubernetes $(server_version) at $(api_server)"
 build_images
-credentials
 
 for name in "${steps[@]}"; do
     step "$name"

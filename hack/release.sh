@@ -5,19 +5,26 @@
 #
 #   ./hack/release.sh             checks the release, then builds it
 #   ./hack/release.sh --dry-run   only checks, and prints what would be built
+#   ./hack/release.sh --unsigned  without a key: hack/sign-release.sh signs the files on the machine that has it
+#   IMAGES=FILE ...               the digests of the pushed images (hack/release-manifests.sh); a release needs them
+#   RELEASE_KEY=KEY ...           the secret OpenPGP key that signs (hack/sign-release.sh); needed without --unsigned
+#   RELEASE_URL=URL ...           where the files will be served, for the manifest of krew
 #
 # Needs root and Debian (for build/images.sh), Docker, python3, zig and helm, which it installs if they are missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-dry_run=
-case ${1:-} in
-    "") ;;
-    --dry-run) dry_run=1 ;;
-    -h|--help) usage "$0"; exit 0 ;;
-    *) fail "unknown argument $1 (see $0 --help)" ;;
-esac
+dry_run='' unsigned=''
+for argument in "$@"; do
+    case $argument in
+        --dry-run) dry_run=1 ;;
+        --unsigned) unsigned=1 ;;
+        -h|--help) usage "$0"; exit 0 ;;
+        *) fail "unknown argument $argument (see $0 --help)" ;;
+    esac
+done
+[ -z "$unsigned" ] || [ -z "${RELEASE_KEY:-}" ] || fail "RELEASE_KEY and --unsigned exclude each other"
 
 need_cargo
 need python3 python3 "to write the bills of materials"
@@ -40,10 +47,23 @@ for field in version appVersion; do
     [ "$(sed -n "s/^$field: //p" build/helm/neptune/Chart.yaml)" = "$version" ] ||
         problem "build/helm/neptune/Chart.yaml: $field is not $version"
 done
+grep -q "description: .*Neptune $version" build/helm/neptune/Chart.yaml ||
+    problem "build/helm/neptune/Chart.yaml: artifacthub.io/changes has no entry with \"Neptune $version\""
 for overlay in base kubeedge mqtt; do
     [ "$(grep -A1 'name: neptune-' "build/deploy/$overlay/kustomization.yaml" | grep -c "newTag: $version\$")" = 2 ] ||
         problem "build/deploy/$overlay/kustomization.yaml: newTag of neptune-cloud and neptune-edge is not $version"
 done
+[ "$(sed -n 's/^__version__ = "\(.*\)"/\1/p' edge/python/neptune_worker/__init__.py)" = "$version" ] ||
+    problem "edge/python/neptune_worker/__init__.py: __version__ is not $version"
+[ "$(sed -n '/^info:/,/^[^ ]*:/s/^  version: //p' docs/asyncapi.yaml)" = "$version" ] ||
+    problem "docs/asyncapi.yaml: info.version is not $version"
+[ -s "${IMAGES:-}" ] || problem "IMAGES does not name a file with the digests of the pushed images (docs/release.md)"
+[[ ${RELEASE_URL:-} == https://* ]] || problem "RELEASE_URL is not the https address at which the files will be served"
+if [ -n "${RELEASE_KEY:-}" ]; then
+    gpg --batch --list-secret-keys "$RELEASE_KEY" >/dev/null 2>&1 || problem "gpg has no secret key $RELEASE_KEY (RELEASE_KEY)"
+elif [ -z "$unsigned" ]; then
+    problem "RELEASE_KEY names no key that signs: set it, or build with --unsigned and sign later (hack/sign-release.sh)"
+fi
 cargo metadata --format-version 1 --locked --no-deps >/dev/null 2>&1 || problem "Cargo.lock is out of date: cargo build"
 
 # The section of the version in CHANGELOG.md, without its heading.
@@ -62,7 +82,20 @@ for arch in "${architectures[@]}"; do
     )
     for program in "${PROGRAMS[@]}"; do outputs+=("${program}_${version}_linux_$arch.cdx.json"); done
 done
-outputs+=("neptune-$version.tgz" "neptune-crds_$version.yaml" RELEASE-NOTES.md SHA256SUMS)
+outputs+=(
+    "neptune-$version.tgz"
+    "neptune-manifests_$version.tar.gz"
+    images.txt
+    "neptune-assistant_$version.yaml"
+    neptune.yaml
+    artifacthub-repo.yml
+    "neptune_worker-$version-py3-none-any.whl"
+    "neptune_worker-$version.tar.gz"
+    "neptune-crds_$version.yaml"
+    RELEASE-NOTES.md
+    SHA256SUMS
+)
+[ -n "$unsigned" ] || outputs+=(SHA256SUMS.asc "neptune-$version.tgz.prov" neptune-release-key.asc)
 if [ -n "$dry_run" ]; then
     step "would build into dist/"
     printf '  %s\n' "${outputs[@]}"
@@ -85,18 +118,6 @@ export NEPTUNE_REVISION
 ./build/programs.sh "${architectures[@]}"
 ./hack/test-old-systems.sh "${architectures[@]}"
 
-# archive PROGRAM ARCH: the program with its licences; the same sources give the same archive.
-archive() {
-    local program=$1 arch=$2 folder
-    folder=$(mktemp -d)
-    install -D -t "$folder/$program-$version" "$programs/$arch/$program"
-    install -m 0644 -t "$folder/$program-$version" LICENSE NOTICE
-    install -m 0644 "$dist/THIRD-PARTY-LICENSES_$arch.txt" "$folder/$program-$version/THIRD-PARTY-LICENSES.txt"
-    tar --create --directory="$folder" --sort=name --owner=0 --group=0 --mtime="@$SOURCE_DATE_EPOCH" "$program-$version" |
-        gzip -9n >"$dist/${program}_${version}_linux_$arch.tar.gz"
-    rm -rf "$folder"
-}
-
 programs=$(target_dir)/release-programs
 for arch in "${architectures[@]}"; do
     step "licences and bills of materials for $arch"
@@ -105,7 +126,9 @@ for arch in "${architectures[@]}"; do
     for program in "${PROGRAMS[@]}"; do
         python3 hack/dependencies.py sbom --target "$target" "$program" >"$dist/${program}_${version}_linux_$arch.cdx.json"
     done
-    for program in neptune-cloud neptune-edge neptune-gateway; do archive "$program" "$arch"; done
+    for program in neptune-cloud neptune-edge neptune-gateway; do
+        BINARY=$programs/$arch/$program ARCH=$arch THIRD_PARTY=$dist/THIRD-PARTY-LICENSES_$arch.txt ./build/archive.sh "$program" "$dist"
+    done
 
     step "images for $arch"
     ARCH=$arch TAG=$version ./build/images.sh
@@ -118,8 +141,16 @@ for arch in "${architectures[@]}"; do
 done
 python3 hack/dependencies.py check "$dist"/*.cdx.json || fail "a bill of materials is malformed: see above"
 
-step "Helm chart"
-"$(helm_command)" package build/helm/neptune --destination "$dist" 2>&1 | grep -v 'found symbolic link in path' || true
+step "Helm chart and manifests"
+./hack/release-manifests.sh "$IMAGES" "$dist"
+install -m 0644 build/helm/artifacthub-repo.yml "$dist"
+install -m 0644 examples/llm/assistant.yaml "$dist/neptune-assistant_$version.yaml"
+
+step "manifest of krew"
+./hack/krew-manifest.sh "$RELEASE_URL" "$dist"
+
+step "Python library"
+./build/python.sh "$dist"
 
 step "CRDs and release notes"
 for crd in crds/*.yaml; do
@@ -130,6 +161,11 @@ release_notes >"$dist/RELEASE-NOTES.md"
 
 step "checksums"
 (cd "$dist" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum >SHA256SUMS)
+if [ -n "$unsigned" ]; then
+    step "the release is unsigned: sign it on the machine with the key, ./hack/sign-release.sh --key KEY dist"
+else
+    ./hack/sign-release.sh --key "$RELEASE_KEY" "$dist"
+fi
 for output in "${outputs[@]}"; do
     [ -s "$dist/$output" ] || fail "dist/$output was not built"
 done

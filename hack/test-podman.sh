@@ -18,7 +18,8 @@ esac
 
 [ "$(id -u)" = 0 ] || fail "run it as root: it tests Podman as a system service"
 need_container_tests
-need podman podman "the engine under test"
+need_all <<<"podman|podman|the engine under test
+catatonit|catatonit|the first process of containers, which Debian's podman only recommends"
 
 dir=$(mktemp -d /tmp/neptune-podman.XXXXXX)
 podman=(podman --root "$dir/root" --runroot "$dir/run" --tmpdir "$dir/tmp" --network-config-dir "$dir/networks"

@@ -129,7 +129,7 @@ case $level in
     lint) steps=(format lints documentation) ;;
     integration) steps=(build python "${integration_images[@]}" integration) ;;
     e2e) steps=(build "${e2e_images[@]}" e2e) ;;
-    all) steps=(format lints documentation build unit doc_tests python "${e2e_images[@]}" integration e2e) ;;
+    all) steps=(format lints documentation build unit doc_tests python "${e2e_images[@]}" integration docs e2e) ;;
 esac
 if [ -n "$plan" ]; then
     printf '%s\n' "${steps[@]}"
@@ -146,7 +146,10 @@ mosquitto_sub|mosquitto-clients|to receive what is published
 kubectl|kubernetes-client|the tests use the API as a user does
 busybox|busybox-static|the tests' container image consists of it
 systemd-analyze|systemd|to verify the unit of the agent
-mkfs.ext4|e2fsprogs|a test fills a disk"
+gpg|gpg|tests sign a release
+gpgv|gpgv|tests verify it
+mkfs.ext4|e2fsprogs|a test fills a disk
+faketime|faketime|nodes with the clocks of 1970 and 2040 join"
 case $level in
     lint) ;;
     unit)
@@ -164,6 +167,7 @@ for name in "${steps[@]}"; do
         # From here on, a step that fails does not keep the next one from running.
         doc_tests) [ -n "$filter" ] || timed "doc tests" doc_tests ;;
         python) [ -n "$filter" ] || timed python python_library ;;
+        docs) [ -n "$filter" ] || NO_BUILD=1 timed "blocks of the pages" ./hack/test-docs.sh ;;
         unit|integration|e2e) timed "$name" run_tests "$name" ;;
         *)
             read -ra script <<<"$name"

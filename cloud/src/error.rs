@@ -39,6 +39,12 @@ pub enum Error {
     /// No key of a node can be trusted.
     #[error("{0}")]
     Trust(String),
+    /// A node cannot be enrolled.
+    #[error("{0}")]
+    Enroll(String),
+    /// The files of the broker are not complete.
+    #[error("{0}")]
+    BrokerFiles(String),
     /// A rollout cannot be changed.
     #[error("{0}")]
     Rollout(String),
@@ -54,7 +60,13 @@ pub enum Error {
     /// There are no metrics to record.
     #[error("{0}")]
     Metrics(String),
-    /// A CRD could not be written.
+    /// The name of a client is not valid.
+    #[error("{0}")]
+    ClientKey(String),
+    /// An address cannot be resolved.
+    #[error("{0}")]
+    Resolve(String),
+    /// A file or the output could not be written.
     #[error("{path}: {source}")]
     Write {
         /// The path of the file.
@@ -78,11 +90,15 @@ impl Error {
             | Self::FlagMissing { .. }
             | Self::Training(_)
             | Self::Trust(_)
+            | Self::Enroll(_)
+            | Self::BrokerFiles(_)
             | Self::Rollout(_)
             | Self::Restart(_)
             | Self::Logs(_)
             | Self::Nodes(_)
             | Self::Metrics(_)
+            | Self::ClientKey(_)
+            | Self::Resolve(_)
             | Self::Write { .. } => Class::Configuration,
             Self::Fleet(error) => error.class(),
             Self::Runtime(error) => error.class(),

@@ -6,4 +6,5 @@
 pub mod cli;
 pub mod commands;
 pub mod error;
+mod fleet_authority;
 pub mod run;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use neptune_cloud::{
-    cli::{Cli, Command},
+    cli::{BrokerFiles, Cli, Command},
     commands,
     error::Error,
     run,
@@ -19,12 +19,17 @@ const LOG_FILTER: &str = "warn,kube_client::client=error,kube_client::client::tl
 
 fn main() -> ExitCode {
     let Cli { command, logs } = Cli::parse();
-    let is_controller = matches!(command, Command::Run(_));
-    if is_controller {
+    let is_service = matches!(
+        command,
+        Command::Run(_)
+            | Command::JoinServer(_)
+            | Command::BrokerFiles(BrokerFiles { check: false, .. })
+    );
+    if matches!(command, Command::Run(_)) {
         abort_on_panic();
     }
     // The other commands print their result, and one error.
-    let log_filter = if is_controller { LOG_FILTER } else { "off" };
+    let log_filter = if is_service { LOG_FILTER } else { "off" };
     let program = Program { name: "neptune-cloud", log_filter, threads: Threads::Cpus };
     program.run(&logs, execute(command), |error| error.class() == Class::Configuration)
 }
@@ -33,10 +38,16 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
     match command {
         Command::Crds { output } => commands::crds(output.as_deref())?,
         Command::Run(flags) => Box::pin(run::run(*flags)).await?,
+        Command::ClientKey(flags) => commands::client_key(&flags)?,
+        Command::Resolve(flags) => commands::resolve(flags).await?,
         Command::RecordMetrics(flags) => commands::record_metrics(flags).await?,
         Command::Training { command } => commands::training(command).await?,
         Command::Rollout { command } => commands::rollout(command).await?,
         Command::Restart(flags) => commands::restart(flags).await?,
+        Command::Enroll(flags) => commands::enroll(flags).await?,
+        Command::JoinServer(flags) => commands::join_server(flags).await?,
+        Command::ObserverCertificate(flags) => commands::observer_certificate(flags).await?,
+        Command::BrokerFiles(flags) => commands::broker_files(flags).await?,
         Command::Trust(flags) => commands::trust(flags).await?,
         Command::Nodes(flags) => commands::nodes(flags).await?,
         Command::Logs(flags) => commands::logs(flags).await?,

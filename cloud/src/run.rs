@@ -1,6 +1,6 @@
 //! Assembles the parts of `neptune-cloud run` and stops them in order.
 
-use std::time::Duration;
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::channel::mpsc;
 use k8s_openapi::jiff::Timestamp;
@@ -20,6 +20,7 @@ use neptune_cloud_runtime::{
     admission::{self, Webhook, WebhookSettings},
     cache::{Cached as _, Caches},
     health::{self, HealthState},
+    join::{JoinSettings, maintain_joins},
     kubernetes::{
         kubeconfig, leader_election::Leadership, pod_settings::PodSettings,
         report_target::ReportTarget,
@@ -27,12 +28,14 @@ use neptune_cloud_runtime::{
     upstream::{self, NodeAnswers, Upstream},
     worker_reports::{self, WorkerReports},
 };
+use neptune_pinned_tls::Authority;
 use neptune_program::stop_signal;
 use tokio::{sync::OnceCell, task::JoinSet};
 
 use crate::{
     cli::{self, Run, WorkerReportFlags},
     error::Error,
+    fleet_authority,
 };
 
 /// How long a shutdown waits for queued messages to be sent.
@@ -44,13 +47,17 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Invalid flags, an invalid kubeconfig, an address in use, and [`Error::LeadershipLost`]. An
 /// unreachable API server or broker is not an error.
 pub async fn run(flags: Run) -> Result<(), Error> {
-    let stop = stop_signal().map_err(Error::Signals)?;
+    let mut stop = pin!(stop_signal().map_err(Error::Signals)?);
     let listener = health::bind(flags.listen)?;
     let webhook = Webhook::prepare(webhook_settings(&flags))?;
     let config = kubeconfig::config(flags.kubeconfig.as_deref(), None).await?;
     let client = kubeconfig::client(config)?;
     let metrics = Metrics::default();
-    let (transport, events) = transport(&flags, &metrics)?;
+    let authority = tokio::select! {
+        authority = fleet_authority::load(&flags, &client) => authority?,
+        () = &mut stop => return Ok(()),
+    };
+    let (transport, events) = transport(&flags, &metrics, authority.as_ref())?;
     let publisher = Publisher::new(transport.clone());
     let (send_change, mut changes) = mpsc::unbounded();
     let (send_report, reports) = mpsc::unbounded();
@@ -59,11 +66,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let (registry, refusals) = (metrics.registry(cluster(&caches)), metrics.refusals().clone());
     let exported = (metrics.clone(), registry);
     let health_state = HealthState::new(publisher.clone(), caches.clone(), exported);
-    let fleet = Fleet::new(transport.heartbeat_seconds());
-    if flags.require_known_keys {
-        fleet.lock().require_known_keys();
-    }
-    fleet.lock().set_slice_threshold(flags.nodes_in_status);
+    let fleet = fleet(&flags, &transport);
     let upstream = Upstream {
         caches: caches.clone(),
         fleet: fleet.clone(),
@@ -116,7 +119,9 @@ pub async fn run(flags: Run) -> Result<(), Error> {
             follow.join_all().await;
             Ok(())
         };
-        let lead = lead(&flags, (&context, &answers), (&elected, &leading), &health_state);
+        let joins = fleet_authority::join_settings(&flags, authority.as_ref());
+        let answers = (&answers, joins);
+        let lead = lead(&flags, (&context, answers), (&elected, &leading), &health_state);
         futures::try_join!(lead, follow).map(|_| ())
     };
     let admission = async {
@@ -128,7 +133,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         result = work => result,
         () = admission => Ok(()),
         () = health::serve(listener, health_state.clone(), refusals) => Ok(()),
-        () = stop => {
+        () = &mut stop => {
             tracing::info!("shutting down");
             Ok(())
         }
@@ -141,6 +146,16 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         leadership.resign().await;
     }
     result
+}
+
+/// The nodes, with the settings of the flags.
+fn fleet(flags: &Run, transport: &Transport) -> Fleet {
+    let fleet = Fleet::new(transport.heartbeat_seconds());
+    if flags.require_known_keys {
+        fleet.lock().require_known_keys();
+    }
+    fleet.lock().set_slice_threshold(flags.nodes_in_status);
+    fleet
 }
 
 /// The objects in the caches, of which the leader exports the state.
@@ -213,7 +228,7 @@ fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {
 /// Waits for leadership, and runs the controllers while this replica leads.
 async fn lead(
     flags: &Run,
-    (context, answers): (&Context, &NodeAnswers),
+    (context, (answers, joins)): (&Context, (&NodeAnswers, Option<JoinSettings>)),
     (elected, leading): (&OnceCell<Leadership>, &OnceCell<()>),
     health_state: &HealthState,
 ) -> Result<(), Error> {
@@ -242,6 +257,10 @@ async fn lead(
             runtime::answer_log_requests(&asker, &answers, scope.as_deref()).await;
         });
         tasks.spawn(async move { runtime::follow_deletions(&follower, only.as_deref()).await });
+        if let Some(joins) = joins {
+            let keeper = context.clone();
+            tasks.spawn(async move { maintain_joins(&keeper, &joins).await });
+        }
         tasks.spawn(async move {
             let nodes = transport.caches().nodes.objects();
             transport.publisher().transport().run(transport.client(), nodes).await;
@@ -262,13 +281,18 @@ fn leadership(context: &Context, flags: &Run) -> Leadership {
     }
 }
 
-fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEvents), Error> {
+fn transport(
+    flags: &Run,
+    metrics: &Metrics,
+    authority: Option<&Arc<Authority>>,
+) -> Result<(Transport, TransportEvents), Error> {
     match flags.transport {
         cli::Transport::Mqtt => {
             let why = "--transport mqtt requires the address of the broker that the agents use";
             let missing = Error::FlagMissing { flag: "--mqtt-url", why };
             let url = flags.mqtt_url.clone().ok_or(missing)?;
             let options = flags.broker.link_options(url, client_id());
+            let options = fleet_authority::with_identity(options, authority)?;
             Ok(Mqtt::start(options, flags.topic_prefix.clone(), metrics.clone())?)
         }
         cli::Transport::EventBus => {

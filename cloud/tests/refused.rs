@@ -18,11 +18,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The sample of each kind.
-const SAMPLES: [(&str, &str); 5] = [
+const SAMPLES: [(&str, &str); 6] = [
     ("dataset", include_str!("../../common/api/tests/samples/dataset.yaml")),
     ("model", include_str!("../../common/api/tests/samples/model.yaml")),
     ("serving", include_str!("../../common/api/tests/samples/inferencemodel.yaml")),
     ("service", include_str!("../../common/api/tests/samples/jointinferenceservice.yaml")),
+    ("gateway", include_str!("../../examples/digits/gateway.yaml")),
     ("training", include_str!("../../common/api/tests/samples/trainingmodel.yaml")),
 ];
 

@@ -117,14 +117,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let context = Arc::new(node_context(&config));
     let files = Arc::new(RuntimeFiles::new(&context));
     let training_metrics = Arc::<TrainingMetrics>::default();
-    let training = TrainingNode {
-        supervisor: supervisor.clone(),
-        context: Arc::clone(&context),
-        instance: identity.instance.clone(),
-        events: sender.clone(),
-        metrics: Arc::clone(&training_metrics),
-        boot: boot_id(),
-    };
+    let training =
+        TrainingNode::new(&supervisor, &context, &identity.instance, &sender, &training_metrics);
     let aggregators = Aggregators::new(training.clone());
     let training = Training::new(training, config.training_slots, store.training_tasks()?);
     let reporter = Reporter::new(identity).starting_after(seq);

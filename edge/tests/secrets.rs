@@ -4,47 +4,20 @@
 
 mod harness;
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{fs, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, IDLE, MqttClient, Registry, SERVICE, eventually, runs,
-    service, unique, within,
+    Agent, Broker, BusyboxImage, Cloud, IDLE, Keys, MqttClient, Registry, SERVICE, eventually,
+    exec, files_with, key_of, planted_secret, requested_log, runs, seal_key, service,
+    topics_without, unique, within,
 };
-use neptune_harness::docker::{engine, try_docker};
-use neptune_seal::{SealKey, SecretBytes, SecretValues, seal, verify};
-use neptune_wire::{
-    AgentFeature, LogSource, NodeAnswer, NodeReport, NodeRequest, ObjectKey, RequestKind,
-    SealPublicKey, SealScope, StatusReport, Topic, Worker, WorkerReason, WorkerState, decode,
-    encode,
-};
+use neptune_harness::docker::engine;
+use neptune_seal::SealKey;
+use neptune_wire::{LogSource, ObjectKey, SealPublicKey, StatusReport, WorkerReason, WorkerState};
 use serde_json::{Value, json};
-
-/// The keys and values of a Secret.
-type Keys<'a> = &'a [(&'a str, &'a str)];
 
 /// What somebody makes of a worker in a task.
 type Change = fn(&mut Value);
-
-/// Runs a shell command in the one container of the node, if it runs.
-fn exec(agent: &Agent, command: &str) -> Result<String, String> {
-    let containers = agent.containers();
-    let container = containers.first().ok_or("no container")?;
-    let output = try_docker(&["exec", container, "busybox", "sh", "-c", command]);
-    output.map_err(|error| error.to_string())
-}
-
-/// The seal key of the node, verified as the controller does.
-async fn seal_key(cloud: &Cloud) -> SealPublicKey {
-    let report = cloud.node("the seal key", |report| report.seal_key.is_some()).await;
-    assert!(report.supports.contains(&AgentFeature::Sealed));
-    key_of(cloud, &report)
-}
-
-fn key_of(cloud: &Cloud, report: &NodeReport) -> SealPublicKey {
-    let (pin, key) = (report.key_pin.as_ref().unwrap(), report.seal_key.as_ref().unwrap());
-    verify(&cloud.node, pin, key).unwrap()
-}
 
 /// A service with one worker that runs this script and has these fields.
 fn using(worker: &str, image: &BusyboxImage, script: &str, fields: &Value) -> Value {
@@ -60,25 +33,12 @@ fn add_secret(
     cloud: &Cloud,
     content: &mut Value,
     key: &SealPublicKey,
-    (name, version): (&str, u32),
+    secret: (&str, u32),
     keys: Keys<'_>,
 ) {
-    let names: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
-    let secrets = json!({
-        "name": name, "version": format!("uid/{version}"), "keys": names, "sealKey": key.id(),
-    });
-    let worker = &mut content["workers"][0];
-    worker["secrets"] = json!([secrets]);
-    let typed: Worker = serde_json::from_value(worker.clone()).unwrap();
     let object: ObjectKey = SERVICE.parse().unwrap();
     let uid = format!("uid-of-{}", object.name);
-    let secret = &typed.program.secrets[0];
-    let scope = SealScope::new(&cloud.node, &uid, &typed.name, &typed.program, secret);
-    let value = |(key, value): &(&str, &str)| {
-        ((*key).to_owned(), SecretBytes::new(value.as_bytes().to_vec()))
-    };
-    let values: SecretValues = keys.iter().map(value).collect();
-    worker["secrets"][0]["sealed"] = seal(key, &scope, &values).unwrap().into();
+    harness::add_secret(cloud, (&uid, &mut content["workers"][0]), key, secret, keys);
 }
 
 /// A worker that has the Secret `camera` in a variable.
@@ -297,32 +257,11 @@ async fn worker_has_its_secrets_after_a_reboot_without_the_cloud() {
     eventually("the values", || exec(&agent, read) == expected).await;
 }
 
-/// The files below a directory, without links, whose content has this text.
-fn files_with(dir: &Path, text: &str) -> Vec<String> {
-    let mut with = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        let (path, kind) = (entry.path(), entry.file_type().unwrap());
-        if kind.is_dir() {
-            with.extend(files_with(&path, text));
-        } else if kind.is_file()
-            && let Ok(content) = fs::read(&path)
-            && content.windows(text.len()).any(|part| part == text.as_bytes())
-        {
-            with.push(path.display().to_string());
-        }
-    }
-    with
-}
-
 #[tokio::test]
 async fn planted_secret_is_only_in_the_container_and_in_memory() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::new(&broker.url());
-    let mut canary = [0; 100];
-    let random = fs::File::open("/dev/urandom").unwrap();
-    std::io::Read::read_exact(&mut &random, &mut canary).unwrap();
-    let canary = STANDARD.encode(canary);
+    let canary = planted_secret();
     let mut everything = MqttClient::connect(broker.port(), &["#"]).await;
     agent.start();
     let cloud = Cloud::connect(&agent);
@@ -334,25 +273,15 @@ async fn planted_secret_is_only_in_the_container_and_in_memory() {
     let script = "echo value $URL; cat /etc/camera/url; echo; \
         while [ ! -e /tmp/go ]; do busybox sleep 0.1; done; exit 3";
     let mut content = using(&worker, &image, script, &fields);
+    // Its failure is stored, and stays in the status.
+    content["workers"][0]["restartPolicy"] = "never".into();
     add_secret(&cloud, &mut content, &key, ("camera", 1), &[("url", &canary)]);
     cloud.insert(SERVICE, &content);
     cloud.status(SERVICE, "running", runs).await;
     assert_eq!(exec(&agent, "echo $URL; cat /etc/camera/url"), Ok(format!("{canary}\n{canary}")));
 
-    let request = NodeRequest {
-        id: "log-1".parse().unwrap(),
-        kind: RequestKind::Log,
-        object: SERVICE.parse().unwrap(),
-        uid: "uid-of-s".to_owned(),
-        worker: LogSource::Edge,
-        tail_lines: 100,
-        since: None,
-    };
-    cloud.publish(&Topic::Request(cloud.node.clone()), encode(&request), false);
-    let answer: NodeAnswer = cloud
-        .message(&Topic::Answer(cloud.node.clone()), "the log", |payload| decode(payload).ok())
-        .await;
-    assert_eq!(answer.text, "value ***\n***\n");
+    let log = requested_log(&cloud, (SERVICE, "uid-of-s"), LogSource::Edge).await;
+    assert_eq!(log, "value ***\n***\n");
     exec(&agent, "touch /tmp/go").unwrap();
     let failed = cloud
         .status(SERVICE, "failed", |report| report.workers[0].message.contains("exit code 3"))
@@ -360,18 +289,12 @@ async fn planted_secret_is_only_in_the_container_and_in_memory() {
     assert!(failed.workers[0].message.contains("***"), "{failed:?}");
     agent.terminate().await;
 
-    let mut count = 0;
-    let mut payloads = BTreeMap::new();
-    for message in everything.received() {
-        count += 1;
-        let text = String::from_utf8_lossy(&message.payload).into_owned();
-        assert!(!text.contains(&canary), "{}: {text}", message.topic);
-        payloads.insert(message.topic.clone(), text);
-    }
-    assert!(count > 4 && payloads.keys().any(|topic| topic.contains("/insert")), "{payloads:?}");
+    let topics = topics_without(&mut everything, &[&canary]);
+    let has_task = topics.iter().any(|topic| topic.contains("/insert"));
+    assert!(topics.len() > 4 && has_task, "{topics:?}");
     let data = agent.data_dir();
     assert!(!files_with(&data, &worker).is_empty(), "the task is stored");
-    assert_eq!(files_with(&data, &canary), [""; 0]);
+    assert!(files_with(&data, &canary).is_empty());
     assert_eq!(files_with(agent.dir.path(), &canary).len(), 1, "the file of the volume");
 }
 

@@ -184,6 +184,13 @@ impl Fixture {
             .map(str::to_owned)
             .collect()
     }
+
+    /// The names of the volumes of this node's trainings.
+    fn volumes(&self) -> Vec<String> {
+        let label = format!("label=io.neptune.training-node={}", self.agent.node);
+        let names = docker(&["volume", "ls", "-q", "--filter", &label]);
+        names.lines().map(str::to_owned).collect()
+    }
 }
 
 impl Drop for Fixture {
@@ -191,6 +198,9 @@ impl Drop for Fixture {
         self.agent.kill();
         for id in self.containers(false) {
             let _ = harness::docker::try_docker(&["rm", "-f", &id]);
+        }
+        for volume in self.volumes() {
+            let _ = harness::docker::try_docker(&["volume", "rm", &volume]);
         }
     }
 }
@@ -352,6 +362,51 @@ async fn newer_round_ends_the_container_of_the_older_one() {
     let old_dir = fixture.agent.data_dir().join("training").join(task_id("old"));
     eventually("no files", || !old_dir.exists()).await;
     assert_eq!(fixture.aggregator.received().accepted.len(), 1);
+}
+
+#[tokio::test]
+async fn volume_is_shared_by_the_rounds_of_a_worker_and_leaves_with_the_training() {
+    let script = r#"
+        busybox dd if=/dev/zero of=/dev/shm/zero bs=1M count=90 2>/dev/null || exit 8
+        echo "$ROUND" >> /cache/rounds || exit 9
+        [ "$ROUND" = 1 ] || [ "$(busybox tr -d '\n' < /cache/rounds)" = 12 ] || exit 10
+        finish $here/update"#;
+    let mut fixture = Fixture::start(script, 1).await;
+    fixture.start_agent().await;
+    fixture.insert_dataset();
+    let mounts = json!([
+        {"name": "cache", "path": "/cache", "emptyDir": {}},
+        {"name": "shm", "path": "/dev/shm", "emptyDir": {"memoryBytes": 134_217_728}},
+    ]);
+    let round = |name: &str, number: u32, container: Option<&Value>| {
+        let mut content = fixture.content(&[(name, "train")]);
+        content["training"]["container"]["mounts"] = mounts.clone();
+        // It limits each file of the program, also in memory.
+        content["training"]["container"]["maxUpdateBytes"] = json!(100_000_000);
+        content["training"]["tasks"][0]["round"] = json!(number);
+        if let Some(container) = container {
+            content["training"]["tasks"][0]["container"] = container.clone();
+        }
+        content
+    };
+    let first = round("first", 1, None);
+    let container = &first["training"]["tasks"][0]["container"];
+    fixture.insert(&first);
+    fixture.accepted("first").await;
+    let volume = format!("neptune-{}-{}-cache", fixture.agent.node, container.as_str().unwrap());
+    assert_eq!(fixture.volumes(), [volume.as_str()]);
+
+    // Between two rounds the training has no task.
+    let mut between = first.clone();
+    between["training"]["tasks"] = json!([]);
+    fixture.insert(&between);
+    let dir = fixture.agent.data_dir().join("training");
+    eventually("the files to be removed", || fs::read_dir(&dir).unwrap().count() == 0).await;
+    fixture.insert(&round("second", 2, Some(container)));
+    fixture.accepted("second").await;
+    assert_eq!(fixture.volumes(), [volume.as_str()]);
+    fixture.cloud.delete(MODEL);
+    eventually("no volume", || fixture.volumes().is_empty()).await;
 }
 
 #[tokio::test]

@@ -11,9 +11,9 @@ use std::{
 };
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, IDLE, SERVICE, eventually, runs, service, unique,
+    Agent, Broker, BusyboxImage, Cloud, IDLE, SERVICE, eventually, exec, runs, service, unique,
 };
-use neptune_harness::docker::{node_volumes, try_docker};
+use neptune_harness::docker::node_volumes;
 use neptune_wire::{AgentFeature, StatusReport, WorkerReason, WorkerState};
 use serde_json::{Value, json};
 
@@ -38,14 +38,6 @@ fn mounting(worker: &str, image: &BusyboxImage, user: u32, mounts: &Value) -> Va
 
 fn has_reason(reason: WorkerReason) -> impl Fn(&StatusReport) -> bool {
     move |report| report.workers[0].reason == Some(reason)
-}
-
-/// Runs a shell command in the one container of the node, if it runs.
-fn exec(agent: &Agent, command: &str) -> Result<String, String> {
-    let containers = agent.containers();
-    let container = containers.first().ok_or("no container")?;
-    let output = try_docker(&["exec", container, "busybox", "sh", "-c", command]);
-    output.map_err(|error| error.to_string())
 }
 
 #[tokio::test]

@@ -6,12 +6,14 @@ The load comes from h2load (HTTP/1.1, 10 connections): 1,000 requests per second
 as fast as possible. Each round does this with all candidates; the order changes, so that noise hits all of them.
 """
 
+import hashlib
 import json
 import os
 import pathlib
 import re
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -24,6 +26,7 @@ SECONDS = 5
 FLOOD = 20_000
 KIB_PER_MIB = 1024
 REQUEST = {"inputs": [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [n / 7 for n in range(64)]}]}
+KEY = "npk_bench"
 PROBABILITIES = [0.91, 0.02, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.005, 0.005]
 OUTPUT = {"name": "probabilities", "shape": [1, 10], "datatype": "FP32", "data": PROBABILITIES}
 ANSWER = {"model_name": "small", "model_version": "1", "outputs": [OUTPUT]}
@@ -73,9 +76,9 @@ def envoy_config(port, backend):
 class Candidate:
     """What is measured: a process (none for direct requests) and a URL."""
 
-    def __init__(self, name, port, process=None, model="small"):
+    def __init__(self, name, port, process=None, model="small", scheme="http"):
         self.name, self.process = name, process
-        self.url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
+        self.url = f"{scheme}://127.0.0.1:{port}/v2/models/{model}/infer"
         self.latencies, self.rates, self.cpu = [], [], []
         self.loaded = 0
 
@@ -117,7 +120,8 @@ class Candidate:
 def load(url, folder, number, options):
     """Sends requests, all of which have to be answered with 200; returns them per second."""
     connections = [f"-c{CONNECTIONS}", "-m1", "-t1", "--h1", f"-n{number}", "-d", folder / "request.json"]
-    command = ["h2load", *connections, "-H", "content-type: application/json", *options, url]
+    headers = ["-H", "content-type: application/json", "-H", f"authorization: Bearer {KEY}"]
+    command = ["h2load", *connections, *headers, *options, url]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
     assert f"{number} 2xx" in text, text
     return float(re.search(r", ([\d.]+) req/s", text)[1])
@@ -152,7 +156,7 @@ def candidates(folder, gateway, envoy, processes):
     options = ["--concurrency", os.cpu_count(), "-l", "off", "--disable-hot-restart"]
     command = [envoy, "-c", folder / "envoy.json", *options]
     found.append(Candidate("envoy", port, start(processes, command, port)))
-    for name, model in (("gateway, passed", "other"), ("gateway, decided", "small")):
+    for name, model, more in gateways(folder):
         port = free_port()
         config = {
             "service": "bench",
@@ -162,16 +166,40 @@ def candidates(folder, gateway, envoy, processes):
             "cloud": {"url": f"http://127.0.0.1:{backend}", "modelName": "big"},
             "hardExample": {"algorithm": "MaxProbability", "threshold": 0.5},
             # As the agent runs it: each request's samples are recorded before its answer is sent.
-            "state": str(folder / f"{model}.state"),
+            "state": str(folder / f"{port}.state"),
+            **more,
         }
-        file = folder / f"gateway-{model}.json"
+        file = folder / f"gateway-{port}.json"
         file.write_text(json.dumps(config))
         command = [gateway, "run", "--config", file]
-        found.append(Candidate(name, port, start(processes, command, port), model))
-    body, headers = json.dumps(REQUEST).encode(), {"content-type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(found[-1].url, body, headers), timeout=5) as response:
-        assert response.headers["x-neptune-decision"] == "easy", response.headers
+        found.append(Candidate(name, port, start(processes, command, port), model, "https" if "tls" in more else "http"))
+    body = json.dumps(REQUEST).encode()
+    headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}"}
+    context = ssl.create_default_context(cafile=folder / "web.crt")
+    for candidate in found[-3:]:
+        request = urllib.request.Request(candidate.url, body, headers)
+        with urllib.request.urlopen(request, timeout=5, context=context) as response:
+            assert response.headers["x-neptune-decision"] == "easy", response.headers
     return found
+
+
+def gateways(folder):
+    """The names of the gateways, the model that is asked for, and what their configurations have beside the common part."""
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(folder / "web.key")]
+    command = ["openssl", "req", "-x509", "-days", "2", *key, "-out", str(folder / "web.crt"), *subject]
+    subprocess.run(command, check=True, capture_output=True)
+    # As many clients as there may be, and the one that asks is the last.
+    digests = [hashlib.sha256(f"{number}".encode()).hexdigest() for number in range(63)]
+    digests.append(hashlib.sha256(KEY.encode()).hexdigest())
+    clients = [{"name": f"c{number}", "keySha256": [digest]} for number, digest in enumerate(digests)]
+    tls = {"certFile": str(folder / "web.crt"), "keyFile": str(folder / "web.key")}
+    return (
+        ("gateway, passed", "other", {}),
+        ("gateway, decided", "small", {}),
+        ("gateway, keys", "small", {"clients": clients}),
+        ("gateway, keys+TLS", "small", {"clients": clients, "tls": tls}),
+    )
 
 
 def print_tables(found, idle):
@@ -189,7 +217,14 @@ def print_tables(found, idle):
         print(f"{candidate.name:17} {cells}")
     print(f"direct: p50 {direct.latency(0.5):.0f} us, p99 {direct.latency(0.99):.0f} us\n")
     envoy = added["envoy"]
-    for name in list(by_name)[3:]:
+    base = by_name["gateway, decided"]
+    for candidate in found[5:]:
+        ratios = [candidate.latency(share) / base.latency(share) for share in (0.5, 0.99)]
+        ratios.append(statistics.median(candidate.cpu) / statistics.median(base.cpu))
+        grown = candidate.latency(0.5) - base.latency(0.5)
+        print("{:17} p50 {:.2f} x, p99 {:.2f} x, CPU {:.2f} x of decided;".format(candidate.name, *ratios), end=" ")
+        print(f"p50 {grown:+.0f} us")
+    for name in list(by_name)[3:5]:
         ours = added[name]
         cpu = 1.5 if "decided" in name else 1.0
         goals = (

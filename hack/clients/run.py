@@ -115,7 +115,7 @@ def main():
         python = [environments / "clients/bin/python", "-B", "-W", "ignore"]
         train = [pathlib.Path(__file__).with_name("train.py"), root / "examples/digits/data/train.csv", folder]
         subprocess.run([*python, *train], check=True)
-        for name in chosen or [*SERVERS, "transformer", "llama.cpp"]:
+        for name in chosen or [*SERVERS, "transformer", "llama.cpp", "keys"]:
             # Each server has the machine for itself, and is ended before the next one starts.
             with Servers(folder, paths) as servers:
                 with results.case(name, "all", "starts and runs"):
@@ -123,6 +123,10 @@ def main():
                         import chat  # pylint: disable=import-outside-toplevel
 
                         chat.check(results, servers)
+                    elif name == "keys":
+                        import keys  # pylint: disable=import-outside-toplevel
+
+                        keys.check(results, servers, rows)
                     elif name == "transformer":
                         import transformer_checks  # pylint: disable=import-outside-toplevel
 

@@ -1,4 +1,4 @@
-# The cluster: what it has to have, images, credentials, installation by kustomize and by Helm, removal. Source it after
+# The cluster: what it has to have, images, installation by kustomize and by Helm, removal. Source it after
 # table.sh.
 # shellcheck shell=bash
 
@@ -27,7 +27,7 @@ leftovers() {
     kubectl get crd "${crds[@]}" --ignore-not-found -o name
     kubectl get namespace neptune-system "$space" --ignore-not-found -o name
     kubectl get "$installed_kinds" -l app.kubernetes.io/part-of=neptune -o name
-    kubectl get nodes -o name | grep '^node/neptune-test-' || true
+    kubectl get edgenodes -o name 2>/dev/null | grep '/neptune-test-' || true
 }
 
 # require_cluster: what the variables and the cluster lack. Changes nothing.
@@ -101,40 +101,6 @@ published() {
     printf '%s\n' "$name"
 }
 
-# credentials: passwords and certificates of the broker, as in build/acl/README.md.
-credentials() {
-    local user names=DNS:neptune-mosquitto.neptune-system.svc,IP:127.0.0.1 node
-    tls=$work/tls
-    mkdir -p "$tls"
-    for node in $(ready_nodes false); do names+=,IP:$(node_address "$node"); done
-    (
-        cd "$tls"
-        touch passwords
-        chmod 600 passwords
-        for user in neptune_cloud "${fleet[@]}" $edge_node; do
-            openssl rand -hex 24 >"$user.password"
-            mosquitto_passwd -b passwords "$user" "$(cat "$user.password")"
-        done
-        local key=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
-        openssl req -x509 "${key[@]}" -days 30 -subj '/CN=Neptune broker CA' -keyout ca.key -out ca.crt
-        openssl req "${key[@]}" -subj /CN=neptune-mosquitto -keyout tls.key -out tls.csr
-        printf 'subjectAltName=%s\n' "$names" >names
-        openssl x509 -req -in tls.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -extfile names -out tls.crt
-    ) >"$work/logs/credentials.log" 2>&1 || fail "the broker's certificate was not made: see $work/logs/credentials.log"
-}
-
-# secrets: the namespace with what an installation needs first (docs/install.md).
-secrets() {
-    local url
-    url=mqtts://neptune_cloud:$(cat "$tls/neptune_cloud.password")@neptune-mosquitto.neptune-system.svc:8884
-    kubectl apply -f build/deploy/base/namespace.yaml
-    kubectl -n neptune-system create secret generic neptune-mosquitto-passwords --from-file="$tls/passwords"
-    kubectl -n neptune-system create secret tls neptune-mosquitto-tls --cert="$tls/tls.crt" --key="$tls/tls.key"
-    kubectl -n neptune-system create configmap neptune-mqtt-ca --from-file="$tls/ca.crt"
-    kubectl -n neptune-system create secret generic neptune-cloud --from-literal=NEPTUNE_MQTT_URL="$url" \
-        --from-literal=NEPTUNE_MQTT_CA_FILE=/etc/neptune/mqtt-ca/ca.crt
-}
-
 # overlay: a copy of build/deploy/mqtt with the images of this run; prints its path.
 overlay() {
     local copy=$work/build entry
@@ -150,12 +116,13 @@ overlay() {
 }
 
 install_kustomize() {
-    secrets
+    date +%s >"$work/installed"
     kubectl apply -k "$(overlay)"
     installed
 }
 
 uninstall_kustomize() {
+    date +%s >"$work/installed"
     stop_fleet
     kubectl delete -k "$(overlay)" --ignore-not-found --timeout=180s
     nothing_left
@@ -163,10 +130,10 @@ uninstall_kustomize() {
 
 install_helm() {
     local mosquitto=()
-    secrets
+    date +%s >"$work/installed"
     [ -z "${MOSQUITTO_IMAGE:-}" ] ||
         mosquitto=(--set-string "broker.image.repository=${MOSQUITTO_IMAGE%:*},broker.image.tag=${MOSQUITTO_IMAGE##*:}")
-    "$(helm_command)" install neptune build/helm/neptune -n neptune-system "${mosquitto[@]}" \
+    "$(helm_command)" install neptune build/helm/neptune -n neptune-system --create-namespace "${mosquitto[@]}" \
         --set-string "controller.image.repository=${cloud_image%:*},controller.image.tag=${cloud_image##*:}" \
         --set-string "agent.image.repository=${edge_image%:*},agent.image.tag=${edge_image##*:}"
     installed
@@ -186,6 +153,7 @@ installed() {
     local begin=$SECONDS
     kubectl wait --for=condition=Established --timeout=60s "${crds[@]/#/crd/}"
     kubectl -n neptune-system rollout status deployment/neptune-mosquitto --timeout=180s
+    kubectl -n neptune-system rollout status deployment/neptune-join --timeout=180s
     kubectl -n neptune-system rollout status deployment/neptune-cloud --timeout=180s ||
         fail "the controller is not ready: $(kubectl -n neptune-system logs deployment/neptune-cloud --tail=1)"
     note "ready after $((SECONDS - begin)) s"

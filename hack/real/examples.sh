@@ -48,6 +48,7 @@ digits_by_agents() {
     example digits/models.yaml | kubectl apply -f -
     example digits/service.yaml | kubectl apply -f -
     count_digits digits neptune-test-edge0
+    note "$(cat "$work/note"), $(($(date +%s) - $(cat "$work/installed"))) s after the installation began"
 }
 
 # The same with the cloud worker in a Pod.
@@ -77,19 +78,18 @@ delete_on_edge_node() {
     node_settings delete
 }
 
-# node_settings create|delete: /etc/neptune of the cluster's edge node, by a Pod on it.
+# node_settings create|delete: /etc/neptune and /var/lib/neptune of the cluster's edge node, by a Pod on it. The Pod that
+# creates them runs the agent's image, as docs/install.md describes it for nodes of the DaemonSet.
 node_settings() {
-    local command broker settings
-    broker=$(node_address "$cloud_node"):30883
-    settings="NEPTUNE_MQTT_URL='mqtts://$edge_node@$broker'
-NEPTUNE_MQTT_CA_FILE='/etc/neptune/mqtt-ca.crt'
-NEPTUNE_MQTT_PASSWORD_FILE='/etc/neptune/password'"
-    kubectl -n "$space" delete secret node-settings --ignore-not-found
-    kubectl -n "$space" create secret generic node-settings --from-literal=edge.env="$settings" \
-        --from-file=password="$tls/$edge_node.password" --from-file=mqtt-ca.crt="$tls/ca.crt"
+    local token='' image=$edge_image command
+    [ "$1" = create ] || [ -e "$work/joined" ] || return 0
     case $1 in
-        create) command='! [ -e /host/neptune ] && cp -rL /settings /host/neptune && chmod 700 /host/neptune' ;;
-        delete) command='rm -rf /host/neptune' ;;
+        create)
+            token=$("$(target_dir)/debug/neptune-cloud" enroll "$edge_node" --output csv | tail -n 1 | cut -d, -f3)
+            command="[neptune-edge, join, 'https://$(node_address "$cloud_node"):30884', --no-unit]" ;;
+        delete)
+            image=$python_image
+            command='[sh, -c, "rm -rf /etc/neptune/* /var/lib/neptune/*"]' ;;
     esac
     kubectl -n "$space" delete pod node-settings --ignore-not-found
     kubectl -n "$space" create -f - <<END
@@ -102,15 +102,23 @@ spec:
   tolerations: [{operator: Exists}]
   containers:
     - name: settings
-      image: $python_image
-      command: [sh, -ec, "$command"]
-      volumeMounts: [{name: etc, mountPath: /host}, {name: settings, mountPath: /settings}]
+      image: $image
+      command: $command
+      env: [{name: NEPTUNE_JOIN_TOKEN, value: "$token"}]
+      securityContext: {runAsUser: 0, runAsNonRoot: false}
+      volumeMounts:
+        - {name: etc, mountPath: /etc/neptune}
+        - {name: data, mountPath: /var/lib/neptune}
+        - {name: engine, mountPath: /var/run/docker.sock}
   volumes:
-    - {name: etc, hostPath: {path: /etc, type: Directory}}
-    - {name: settings, secret: {secretName: node-settings}}
+    - {name: etc, hostPath: {path: /etc/neptune, type: DirectoryOrCreate}}
+    - {name: data, hostPath: {path: /var/lib/neptune, type: DirectoryOrCreate}}
+    - {name: engine, hostPath: {path: /var/run/docker.sock, type: Socket}}
 END
     kubectl -n "$space" wait pod/node-settings --for=jsonpath='{.status.phase}'=Succeeded --timeout=60s ||
-        fail "node $edge_node has /etc/neptune already, or its Pod cannot run"
+        fail "node $edge_node did not join: $(kubectl -n "$space" logs node-settings | tail -n 5 | tr '\n' ' ')"
+    touch "$work/joined"
+    [ "$1" = create ] || kubectl delete edgenode "$edge_node" --ignore-not-found
 }
 
 # client OPTION...: examples/three-resources' client on the edge node, which prints one line.
@@ -223,6 +231,32 @@ flower() {
 }
 first_round() { [ "$(kubectl -n "$space" get tm digits -o 'jsonpath={.status.round}')" -ge 1 ]; }
 
+# A device of a Pod: the node offers one, the first cloud worker gets it, and the Pod of a second service waits for it.
+devices_in_pods() {
+    local path=/status/capacity/neptune.io~1test-device limits='resources: {limits: {neptune.io/test-device: 1}}' kind name
+    kubectl patch node "$cloud_node" --subresource=status --type=json -p "[{\"op\":\"add\",\"path\":\"$path\",\"value\":\"1\"}]"
+    example digits/models.yaml | kubectl apply -f -
+    for name in digits waiting; do
+        kind='s/nodeName: "cloud0"/nodeName: '$cloud_node/
+        example digits/service.yaml "$kind" "/cloudWorker:/,\$ s|^    workerSpec:|&\n      $limits|" \
+            "s/^  name: digits$/  name: $name/" | kubectl apply -f -
+        # shellcheck disable=SC2317  # await calls it
+        settled() {
+            local reason
+            reason=$(reason_of "jis/$name")
+            if [ "$name" = digits ]; then running_pods 1; else printf '%s' "$reason" | grep -q 'neptune.io/test-device'; fi
+        }
+        await 90 "$name to have the device, or to wait for it" settled
+    done
+    note "$(reason_of jis/waiting | cut -c 1-120)"
+    kubectl patch node "$cloud_node" --subresource=status --type=json -p "[{\"op\":\"remove\",\"path\":\"$path\"}]"
+}
+# running_pods NUMBER: as many Pods with the device run.
+running_pods() {
+    [ "$(kubectl -n "$space" get pods -o json | grep -c '"neptune.io/test-device"')" -ge "$1" ] &&
+        [ "$(kubectl -n "$space" get pods --field-selector=status.phase=Running --no-headers | wc -l)" -ge "$1" ]
+}
+
 # Kubernetes replaces $$ and $(NAME) in Pods: what the user wrote arrives nevertheless. The worker prints its environment.
 dollars_in_pods() {
     # shellcheck disable=SC2016  # nothing is to be replaced
@@ -265,7 +299,7 @@ run_examples() {
     pods_reach_files >"$work/logs/probe.log" 2>&1 || pods="Pods do not reach this machine at $ADDRESS (see ADDRESS)"
     [ -n "$pods" ] || services_from_here || pods="this machine does not reach the cluster's Services"
     default_storage_class || storage="no default StorageClass for the aggregator's volume"
-    for name in digits_in_pods digits_without_code three_resources three_tiers dollars_in_pods; do
+    for name in digits_in_pods digits_without_code three_resources three_tiers dollars_in_pods devices_in_pods; do
         if [ -n "$pods" ]; then skip "$name" "$pods"; else example_row "$name" "$name"; fi
     done
     if [ -n "$pods$storage" ]; then skip federated "${pods:-$storage}"; else example_row federated federated; fi

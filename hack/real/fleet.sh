@@ -1,4 +1,4 @@
-# Nodes whose agents run on this machine, with its Docker, and reach the cluster's broker through kubectl port-forward.
+# Nodes whose agents run on this machine, with its Docker. They join the cluster at its NodePorts.
 # Source it after cluster.sh.
 # shellcheck shell=bash
 
@@ -13,34 +13,39 @@ background() {
     echo $! >>"$work/pids"
 }
 
-# start_fleet NODE...: Node objects, the way to the broker, and an agent per node. Models and scripts of the examples are
-# served at $files. Does nothing if it runs.
+# start_fleet NODE...: nodes that enroll and join as a person does, and an agent per node. Models and scripts of the
+# examples are served at $files. Does nothing if it runs.
 start_fleet() {
-    local node broker port label
+    local node port
     [ ! -e "$work/pids" ] || return 0
     port=$(free_port)
     background files python3 -m http.server "$port" --bind "$ADDRESS" -d examples
     echo "http://$ADDRESS:$port" >"$work/files"
-    broker=$(free_port)
-    # shellcheck disable=SC2016  # the inner shell replaces $1
-    background broker bash -c 'while :; do
-        kubectl -n neptune-system port-forward service/neptune-mosquitto-nodes "$1:8883"; sleep 1
-    done' broker "$broker"
-    for node in "$@"; do
-        label=node-role.kubernetes.io/edge
-        case $node in *-cloud0) label=neptune.io/runtime=agent ;; esac
-        kubectl create -f - <<END
-apiVersion: v1
-kind: Node
-metadata: {name: $node, labels: {"${label%=*}": "$([ "$label" = "${label%=*}" ] || echo "${label#*=}")"}}
-END
-        background "$node" "$(target_dir)/debug/neptune-edge" run --node-name "$node" \
-            --mqtt-url "mqtts://$node@127.0.0.1:$broker" --mqtt-ca-file "$tls/ca.crt" \
-            --mqtt-password-file "$tls/$node.password" --data-dir "$work/nodes/$node" \
-            --local-listen "127.0.0.1:$(free_port)" --advertise-address "$ADDRESS" --allow-address "$ADDRESS" \
-            --allow-data-dir "$work/data"
-    done
+    join_nodes "$@"
+    for node in "$@"; do start_agent "$node"; done
     kubectl create namespace "$space"
+}
+
+# join_nodes NODE...: no Node object, no kubelet and no password: the token is all that a machine gets.
+join_nodes() {
+    local node url token expires begin=$SECONDS
+    "$(target_dir)/debug/neptune-cloud" enroll "$@" --ttl 10m --output csv >"$work/tokens"
+    while IFS=, read -r node url token expires; do
+        [ "$node" != node ] || continue
+        mkdir -p "$work/nodes/$node"
+        NEPTUNE_JOIN_TOKEN=$token "$(target_dir)/debug/neptune-edge" join "$url" --no-unit \
+            --settings "$work/nodes/$node.env" --data-dir "$work/nodes/$node" --node-name "$node"
+    done <"$work/tokens"
+    printf '%s nodes enrolled and joined in %s s\n' $# "$((SECONDS - begin))"
+}
+
+# start_agent NODE: the agent with the settings of its join.
+start_agent() {
+    # shellcheck disable=SC2016  # the inner shell replaces them
+    background "$1" bash -c 'set -a; . "$1"; set +a; shift; exec "$@"' settings "$work/nodes/$1.env" \
+        "$(target_dir)/debug/neptune-edge" run --data-dir "$work/nodes/$1" --runtime-dir "$work/run/$1" \
+        --local-listen "127.0.0.1:$(free_port)" --advertise-address "$ADDRESS" --allow-address "$ADDRESS" \
+        --allow-data-dir "$work/data"
 }
 
 # stop_fleet: ends the agents, and removes their nodes, containers and namespace.
@@ -55,8 +60,8 @@ stop_fleet() {
         # The engine refuses what is being removed: the agent may have begun it.
         containers "$node" -a | xargs --no-run-if-empty docker rm -f || true
         await 30 "the containers of $node to be removed" no_containers "$node"
-        kubectl delete node "$node" --ignore-not-found
-        rm -rf "${work:?}/nodes/$node"
+        kubectl delete edgenode "$node" --ignore-not-found
+        rm -rf "${work:?}/nodes/$node" "$work/nodes/$node.env" "$work/run/$node"
     done
 }
 

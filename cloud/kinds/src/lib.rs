@@ -14,6 +14,7 @@
 //! | `availability`, `exceptions`, `log_requests` | nothing |
 //! | `kubernetes` | `kind`, `finding` |
 //! | `nodes`, `index_key`, `worker` | `kubernetes` |
+//! | `join` | `kubernetes`, `nodes` |
 //! | `fleet` | these |
 //! | `port_contention`, `steps` | these |
 //! | `rollout` | these |
@@ -36,6 +37,7 @@ pub mod fleet;
 mod golden;
 pub mod index_key;
 pub mod inference_model;
+pub mod join;
 pub mod joint_inference_service;
 pub mod kubernetes;
 #[cfg(test)]

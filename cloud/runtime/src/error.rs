@@ -49,6 +49,17 @@ pub enum Error {
         /// The error of the certificate library.
         source: rcgen::Error,
     },
+    /// The authority of the fleet is not usable.
+    #[error(transparent)]
+    Authority(#[from] neptune_pinned_tls::KeyError),
+    /// A certificate or a list of the fleet cannot be signed.
+    #[error("sign {what} with the authority of the fleet: {source}")]
+    Sign {
+        /// What was to be signed.
+        what: String,
+        /// The error of the certificate library.
+        source: rcgen::Error,
+    },
     /// A request to the API server failed.
     #[error("{step}: {}", text(source))]
     Api {
@@ -69,10 +80,11 @@ impl Error {
     /// How to handle this error.
     pub fn class(&self) -> Class {
         match self {
-            Self::Kubeconfig { .. } | Self::WebhookUrl { .. } | Self::Certificate { .. } => {
-                Class::Configuration
-            }
-            Self::Issue { .. } => Class::Refused,
+            Self::Kubeconfig { .. }
+            | Self::WebhookUrl { .. }
+            | Self::Certificate { .. }
+            | Self::Authority(_) => Class::Configuration,
+            Self::Issue { .. } | Self::Sign { .. } => Class::Refused,
             Self::Api { source: kube::Error::Api(status), .. } => Class::of_response(status.code),
             // Another program may end, and an address may appear with its network.
             Self::Api { .. } | Self::Listen { .. } => Class::Transient,

@@ -2,7 +2,8 @@
 //! writes their statuses, and judges writes in the admission webhook.
 //!
 //! What to do is decided in `neptune-cloud-kinds`; `neptune-cloud-fleet` connects to the nodes. The
-//! folders depend on each other in one direction: `admission`, `log_requests`, `slices` and `worker_reports` on
+//! folders depend on each other in one direction: `admission`, `join`, `log_requests`, `slices` and
+//! `worker_reports` on
 //! `controllers`, these on `upstream`, this on `cache`, and all on `kubernetes` and `training`.
 
 pub mod admission;
@@ -10,6 +11,7 @@ pub mod cache;
 mod controllers;
 mod error;
 pub mod health;
+pub mod join;
 pub mod kubernetes;
 mod log_requests;
 mod slices;

@@ -7,9 +7,15 @@
     reason = "the comments are help texts for a terminal, not Markdown"
 )]
 
+mod broker_files;
+mod client_key;
+mod enroll;
+mod join_server;
 mod logs;
 mod nodes;
+mod observer;
 mod record_metrics;
+mod resolve;
 mod restart;
 mod rollout;
 mod run;
@@ -22,9 +28,15 @@ use clap::{Args, Parser, Subcommand};
 use neptune_program::logs::LogFlags;
 
 pub use self::{
+    broker_files::BrokerFiles,
+    client_key::ClientKey,
+    enroll::{Enroll, EnrollFormat},
+    join_server::JoinServerFlags,
     logs::{Logs, WorkerArgument},
     nodes::{Nodes, Revoke, Trust},
+    observer::ObserverCertificate,
     record_metrics::{RecordMetrics, Side},
+    resolve::{ManifestFormat, Resolve},
     restart::{Restart, RestartedWorker},
     rollout::{Rollout, RolloutCommand},
     run::{EventBus, MissingReferences, Run, Transport, WorkerReportFlags},
@@ -41,7 +53,7 @@ pub use self::{
 Example, from an empty cluster to a running service:
   neptune-cloud crds | kubectl apply -f -
   neptune-cloud run --mqtt-url mqtts://broker --mqtt-ca-file ca.crt --kubeconfig ~/.kube/config
-  kubectl apply -f examples/digits/ && kubectl get jis -w"
+  kubectl apply -f service.yaml && kubectl get jis -w"
 )]
 pub struct Cli {
     /// The subcommand with its flags.
@@ -141,6 +153,47 @@ Examples:
   kubectl neptune restart jis/digits edge --node edge0,edge1 -n default
   kubectl neptune restart im/mnist")]
     Restart(Restart),
+    /// Permit nodes to join, and print the command for each node.
+    ///
+    /// Creates the EdgeNode of the node if there is none, and a token that the node can use once
+    /// until it ends. The token is printed and stored nowhere; the cluster has its SHA-256. It needs
+    /// the right to get, create and patch edgenodes, and in the namespace of the controller to get
+    /// and update the ConfigMap neptune-join-tokens; without --url also to get the Service
+    /// neptune-join there and to list nodes.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune enroll edge0
+  kubectl neptune enroll edge0 --ttl 24h --label site=west --replace
+  kubectl neptune enroll -f names.txt --ttl 90d -o csv > tokens.csv")]
+    Enroll(Enroll),
+    /// Serve the requests of nodes that join, until SIGTERM or Ctrl-C.
+    ///
+    /// Nodes reach it from outside of the cluster. It may read the Secret of the authority, the
+    /// EdgeNodes and the Nodes, and write the ConfigMap of the tokens, and nothing else.
+    #[command(after_help = "\
+Examples:
+  neptune-cloud join-server --broker-url mqtts://broker.example.org:30885")]
+    JoinServer(JoinServerFlags),
+    /// Write a certificate with which to observe the messages at the broker.
+    ///
+    /// Its user, neptune_observer, reads everything and writes nothing. It needs the right to get the
+    /// Secret of the authority: who has it can make a certificate of any node.
+    #[command(after_help = "\
+Examples:
+  neptune-cloud observer-certificate --days 7
+  kubectl -n neptune-system port-forward service/neptune-mosquitto 8886 &
+  mosquitto_sub -h localhost -p 8886 --cafile ca.crt --cert neptune_observer.crt \\
+    --key neptune_observer.key -v -t 'neptune/+/upstream/#'")]
+    ObserverCertificate(ObserverCertificate),
+    /// Write the files of the broker from the Secret neptune-broker-tls, until SIGTERM or Ctrl-C.
+    ///
+    /// Runs beside mosquitto in one Pod that shares the process namespace, as the same user. After
+    /// each change it sends SIGHUP to mosquitto, which then refuses revoked certificates.
+    #[command(after_help = "\
+Examples:
+  neptune-cloud broker-files --directory /mosquitto/tls
+  neptune-cloud broker-files --directory /mosquitto/tls --check")]
+    BrokerFiles(BrokerFiles),
     /// Trust the key of a node that waits, or a key before the node connects.
     ///
     /// Writes the key to spec.trustedKey of the EdgeNode: from then on no other key of the node is
@@ -172,6 +225,24 @@ Examples:
   kubectl neptune record-metrics digits-big --calibration calibration.json --side cloud
   kubectl neptune record-metrics digits-small --service digits")]
     RecordMetrics(RecordMetrics),
+    /// Print a Model with a fixed revision and digest, for an address of a hub or a registry.
+    ///
+    /// Asks the hub or the registry; HF_TOKEN is the token for private repositories of a hub. Large files
+    /// are not downloaded. It needs no API server.
+    #[command(after_help = "\
+Examples:
+  neptune-cloud resolve hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF/qwen2.5-0.5b-instruct-q4_k_m.gguf
+  kubectl neptune resolve hf://org/model@v1.0 --files '*.json' --files 'onnx/**' --name small
+  neptune-cloud resolve oci://registry.example/team/model:v1 --registry-config ~/.docker/config.json")]
+    Resolve(Resolve),
+    /// Make the key of a client of a gateway, and print it with the line for spec.gateway.clients.
+    ///
+    /// The first line is the key, which is kept nowhere: give it to the client. The second has its
+    /// SHA-256, which is no secret. It needs no API server.
+    #[command(after_help = "\
+Examples:
+  neptune-cloud client-key camera-hall")]
+    ClientKey(ClientKey),
     /// Print the CustomResourceDefinitions, or write one file per definition.
     #[command(after_help = "\
 Examples:

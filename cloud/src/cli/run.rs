@@ -139,6 +139,23 @@ pub struct Run {
     /// Allow Pods on control-plane nodes, for a cluster that has no other nodes.
     #[arg(long, env = "NEPTUNE_ALLOW_CONTROL_PLANE")]
     pub allow_control_plane: bool,
+    /// Secret in --namespace with the authority of the fleet, tls.crt and tls.key. The controller
+    /// makes an authority if the Secret is empty, signs its own certificate for the broker, records
+    /// the joins of nodes, and writes the Secret neptune-broker-tls. Default: no authority; nodes
+    /// and controller connect with passwords or with certificates of yours.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_CA_SECRET")]
+    pub ca_secret: Option<String>,
+    /// Host name or address at which nodes reach the broker, for its certificate. May be repeated;
+    /// the variable is a comma-separated list. Default: the addresses of the nodes of the cluster
+    /// that are ready and no edge nodes.
+    #[arg(
+        long,
+        value_name = "HOST",
+        env = "NEPTUNE_BROKER_ADDRESS",
+        value_delimiter = ',',
+        requires = "ca_secret"
+    )]
+    pub broker_address: Vec<String>,
     /// Use only keys of nodes that are in spec.trustedKey of their EdgeNodes. Also the first key of a
     /// node waits for: neptune-cloud trust NODE. Default: without spec.trustedKey the first key is
     /// used, and a new key replaces it, with the Event NodeKeyChanged.

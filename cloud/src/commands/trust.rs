@@ -66,7 +66,8 @@ async fn change(
 /// The spec of a name that has no `EdgeNode`, with these fields.
 fn absent_node(fields: &Value) -> EdgeNodeSpec {
     let trusted_key = fields["trustedKey"].as_str().map(str::to_owned);
-    EdgeNodeSpec { trusted_key, revoked: fields["revoked"] == true, requires_node: true }
+    let revoked = fields["revoked"] == true;
+    EdgeNodeSpec { trusted_key, revoked, requires_node: true, ..EdgeNodeSpec::default() }
 }
 
 fn trust_text(node: &NodeName, before: &KeyRecord, trusted: &KeyPin) -> String {

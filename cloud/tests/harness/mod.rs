@@ -4,8 +4,10 @@
 
 pub mod agent;
 pub mod aggregator;
+pub mod certificates;
 mod faulty_api;
 pub mod fleet;
+pub mod joins;
 mod status;
 
 use std::{fmt::Debug, fs, net::IpAddr, process::Command, time::Duration};

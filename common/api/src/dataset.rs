@@ -72,7 +72,7 @@ pub struct DatasetSpec {
     /// .zip) are extracted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
-    #[x_kube(validation = rules::artifact_address())]
+    #[x_kube(validation = rules::data_address())]
     pub data_url: String,
     /// format is the format of the samples: csv (one per record, RFC 4180), txt (one per line),
     /// json (one per element of an array), jsonl (one per line), tfrecord (one per record), xml (a

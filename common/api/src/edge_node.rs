@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// EdgeNodeSpec is what a person decides about a node. The controller never changes it.
+/// EdgeNodeSpec is what a person decides about a node. The controller changes it only when the node
+/// joins with a token that a person made.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
@@ -58,10 +59,20 @@ pub struct EdgeNodeSpec {
     /// trustedKey is the only key of the node that is used: sha256: and the SHA-256 of its public
     /// key, as neptune-edge doctor prints it on the node. Without it, the first key that the
     /// controller sees is used, unless the controller runs with --require-known-keys. kubectl
-    /// neptune trust NODE sets it.
+    /// neptune trust NODE sets it, and the controller when the node joins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::KEY_PIN_LENGTH), regex(pattern = schema::KEY_PIN))]
     pub trusted_key: Option<String>,
+    /// certificateSerials are the serial numbers of the certificates with which the node joined,
+    /// each as 16 hex digits, the newest last. The broker refuses all but the last one, and that one
+    /// while revoked is true. The controller adds them; keep them in backups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 32),
+        inner(length(max = 16), regex(pattern = "^[0-7][0-9a-f]{15}$")),
+        extend("x-kubernetes-list-type" = "atomic")
+    )]
+    pub certificate_serials: Vec<String>,
     /// revoked is whether the node is excluded: its messages are dropped, nothing is published to
     /// it, and it has no part in any placement. kubectl neptune revoke NODE sets it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

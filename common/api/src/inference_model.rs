@@ -13,8 +13,8 @@ pub use self::status::{
     TransitionStatus,
 };
 use crate::{
-    ModelReference, Placement, ResourceRequirements, Rollout, SecretReference, SecurityContext,
-    Transformer, rules, schema,
+    EnvFromSource, ModelReference, Placement, ResourceRequirements, Rollout, SecretReference,
+    SecurityContext, Transformer, Volume, VolumeMount, WorkerVariable, rules, schema,
 };
 
 /// InferenceModelSpec describes which model is served, on which node, and by which server.
@@ -107,6 +107,7 @@ use crate::{
     validation = rules::versions_unique(),
     validation = rules::files_addressed(),
     validation = rules::digests_formed(),
+    validation = rules::manifest_mirrors_verified(),
     validation = rules::model_or_manifest(),
     validation = rules::target_given(),
     validation = rules::target_listed(),
@@ -194,14 +195,16 @@ pub struct InferenceModelSpec {
     /// securityContext changes the rights of the containers of the server and the transformer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
-    /// imagePullSecrets are Secrets with the credentials for the registry of the image. Pods only:
-    /// an agent uses the credentials of its node.
+    /// imagePullSecrets are Secrets with the credentials for the registry of the server's image, of
+    /// the type kubernetes.io/dockerconfigjson. An agent uses those that have the label
+    /// neptune.io/edge: allowed before the credentials of its node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::unique_names)]
     pub image_pull_secrets: Vec<SecretReference>,
-    /// credentialsSecret is the Secret with the credentials for s3:// URLs in Pods: the keys
+    /// credentialsSecret is the Secret with the credentials for an s3, hf or oci URL in Pods: the keys
     /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and optionally AWS_SESSION_TOKEN, AWS_REGION
-    /// and AWS_ENDPOINT_URL. An agent uses the credentials of its node.
+    /// and AWS_ENDPOINT_URL; or HF_TOKEN and optionally HF_ENDPOINT; or .dockerconfigjson, as in a Secret
+    /// of the type kubernetes.io/dockerconfigjson. An agent uses the credentials of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret: Option<SecretReference>,
     /// rollout makes a change reach the servers of placement All in waves. Without it, all nodes get
@@ -211,7 +214,9 @@ pub struct InferenceModelSpec {
 }
 
 /// ServerOverrides changes the server of the framework.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::mounts_have_volumes(), validation = rules::no_node_labels())]
 pub struct ServerOverrides {
     /// image is the image of the server, instead of that of the framework. It has no effect if
     /// spec.image is set.
@@ -226,6 +231,25 @@ pub struct ServerOverrides {
     /// resources are the resource limits of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// env are additional environment variables of the server. The variables that Neptune sets (such
+    /// as MODEL_URL and SERVING_PORT) cannot be set here. valueFrom has no nodeLabel here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::unique_names)]
+    pub env: Vec<WorkerVariable>,
+    /// envFrom are Secrets and ConfigMaps of which each key becomes an environment variable of the
+    /// server. Of two variables with one name, the later entry has precedence, and env has precedence
+    /// over both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::env_from)]
+    pub env_from: Vec<EnvFromSource>,
+    /// volumes are the directories and files that volumeMounts mount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::volumes)]
+    pub volumes: Vec<Volume>,
+    /// volumeMounts are the places where the container of the server mounts volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::volume_mounts)]
+    pub volume_mounts: Vec<VolumeMount>,
 }
 
 /// ServingHealth is the health check of a model server.
@@ -271,14 +295,29 @@ pub struct InferenceModelFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub version: Option<String>,
-    /// downloadURL is the location of the file or archive: http(s)://, s3://bucket/key, or file://
-    /// on an edge node. Archives (.tar, .tar.gz, .tgz, .tar.zst, .zip) are extracted.
+    /// downloadURL is the location of the file or archive: http(s)://, s3://bucket/key,
+    /// hf://organization/repository@revision/path, oci://registry/repository:tag, or file:// on an edge
+    /// node. Files of a repository without a path, and those of an artifact, are a directory; files
+    /// selects them. Archives (.tar, .tar.gz, .tgz, .tar.zst, .zip) are extracted.
     #[serde(default, rename = "downloadURL", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub download_url: Option<String>,
+    /// files select the files of a repository or an artifact by patterns such as *.json or weights/**.
+    /// An asterisk matches within a name, two match across directories. Without patterns, all files of
+    /// an artifact are downloaded, and of a repository all but Markdown, images and .gitattributes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(max = 256)))]
+    pub files: Vec<String>,
     /// sha256sum is the SHA-256 of the file or archive, 64 hex digits. A file with another digest
     /// is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub sha256sum: Option<String>,
+    /// mirrors are further addresses of the same content, http(s), s3, hf or oci URLs. They are tried in
+    /// order after downloadURL fails, and need sha256sum. Of a repository they are repositories. A change
+    /// of mirrors restarts no worker of an agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    // With an image the manifest is ignored, so the CRD must not judge what the controller does not.
+    #[schemars(length(max = 8), inner(length(max = schema::MAX_ADDRESS_LENGTH)))]
+    pub mirrors: Vec<String>,
 }

@@ -49,14 +49,14 @@ pub use inference_model::{
 };
 pub use joint_inference_service::{
     AgentCounters, Capture, CaptureStatus, CloudWorker, CounterTotals, DatasetReference, EdgeModel,
-    EdgeWorker, EdgeWorkerStatus, Endpoint, FailedModel, Gateway, GatewayProblemStatus,
-    GatewayStatus, GatewayTimeouts, Goal, HardExampleAlgorithm, InferenceModelReference,
-    JisCondition, JisConditionType, JointInferenceService, JointInferenceServiceReference,
-    JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
-    ModelServer, ModelUpdate, NeverUpload, NodeCounts, NodeGatewayStatus, NodeSlices,
-    NotComparedModel, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode,
-    TierAddress, TierStatus, TotalUploadStatus, ValueSource, VariableSource, WorkerParameter,
-    WorkerSpec, WorkerVariable,
+    EdgeWorker, EdgeWorkerStatus, Endpoint, FailedModel, Gateway, GatewayClient,
+    GatewayClientStatus, GatewayProblemStatus, GatewayStatus, GatewayTimeouts, GatewayTls, Goal,
+    HardExampleAlgorithm, InferenceModelReference, JisCondition, JisConditionType,
+    JointInferenceService, JointInferenceServiceReference, JointInferenceServiceSpec,
+    JointInferenceServiceStatus, ModelReference, ModelSelector, ModelServer, ModelUpdate,
+    NeverUpload, NodeCounts, NodeGatewayStatus, NodeSlices, NotComparedModel, RejectedReports,
+    RestartPolicy, SelectedModel, SelectionCause, SelectionMode, TierAddress, TierStatus,
+    TotalUploadStatus, ValueSource, VariableSource, WorkerParameter, WorkerSpec, WorkerVariable,
 };
 pub use key_value::{EnvironmentVariable, KeyValue};
 pub use log_request::{
@@ -84,8 +84,8 @@ pub use training_model::{
     MetricMode, NormLimits, TooFewWorkers, TrainedWeights, TrainingEvaluation, TrainingModel,
     TrainingModelSpec, TrainingModelStatus, TrainingNetwork, TrainingOutput, TrainingOutputStatus,
     TrainingPhase, TrainingRound, TrainingRoundWorker, TrainingRoundWorkerState, TrainingSchedule,
-    TrainingScheduleType, TrainingScript, TrainingWorker, TrainingWorkerSpec, TrainingWorkerState,
-    TrainingWorkerStatus, UpdateWeights, WeightsReference,
+    TrainingScheduleType, TrainingScript, TrainingVolume, TrainingWorker, TrainingWorkerSpec,
+    TrainingWorkerState, TrainingWorkerStatus, UpdateWeights, WeightsReference,
 };
 pub use transformer::{Transformer, TransformerStyle};
 pub use volumes::{

@@ -83,12 +83,15 @@ use crate::{KeyValue, ModelMetadata, SecretReference, rules, schema};
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::never_null)]
+#[x_kube(validation = rules::mirrors_verified())]
 pub struct ModelSpec {
     /// modelUrl is the location of the model. Either an absolute path on the node of the worker
     /// ("/model/frozen.pb" or "file:///model/frozen.pb"), which is mounted in place if the
     /// agent's --allow-model-dir or, for a Pod, the controller's --allow-host-path contains it. Or
-    /// an http(s) or s3 URL (s3://bucket/key), which is downloaded to the node before the worker starts.
-    /// Workers cannot use a model without it.
+    /// an http(s) or s3 URL (s3://bucket/key), a file or repository of a model hub
+    /// (hf://organization/repository@revision/path), or an artifact of a registry
+    /// (oci://registry/repository:tag@sha256:digest), which is downloaded to the node before the worker
+    /// starts. Workers cannot use a model without it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     #[x_kube(validation = rules::artifact_address())]
@@ -97,15 +100,37 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub format: String,
+    /// files select the files of a repository by patterns such as *.json or weights/**, if modelUrl
+    /// has no path. An asterisk matches within a name, two match across directories. Without
+    /// patterns, all files but Markdown, images and .gitattributes are downloaded. The model is a
+    /// directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 32),
+        inner(length(min = 1, max = 256), regex(pattern = schema::FILE_PATTERN)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub files: Vec<String>,
     /// sha256sum is the SHA-256 of the file as 64 hex digits, as printed by sha256sum. If it is
     /// set, the worker does not start with a file that has another digest. Agents also check paths
-    /// on the node; Pods mount them unchecked.
+    /// on the node; Pods mount them unchecked. Of files of a repository it is the SHA-256 of the
+    /// output of sha256sum for all of them, sorted by path; neptune-cloud resolve prints it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::SHA256))]
     pub sha256sum: Option<String>,
-    /// credentialsSecret is the Secret with the credentials for an s3 URL in Pods: the keys
+    /// mirrors are further addresses of the same content, http(s), s3, hf or oci URLs. They are tried in
+    /// order after modelUrl fails, and need sha256sum. Of a repository they are repositories. A change
+    /// of mirrors restarts no worker of an agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        inner(length(max = schema::MAX_ADDRESS_LENGTH), regex(pattern = schema::MIRROR))
+    )]
+    pub mirrors: Vec<String>,
+    /// credentialsSecret is the Secret with the credentials for an s3, hf or oci URL in Pods: the keys
     /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and optionally AWS_SESSION_TOKEN, AWS_REGION
-    /// and AWS_ENDPOINT_URL. An agent uses the credentials of its node.
+    /// and AWS_ENDPOINT_URL; or HF_TOKEN and optionally HF_ENDPOINT; or .dockerconfigjson, as in a Secret
+    /// of the type kubernetes.io/dockerconfigjson. An agent uses the credentials of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret: Option<SecretReference>,
     /// placement keeps the model on nodes before anything on them uses it. Their agents download
@@ -249,8 +274,8 @@ pub struct ModelNode {
     /// bytes is the size of the model on the node, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<i64>,
-    /// source is where the node downloaded the model from: `Origin` for the modelUrl, or
-    /// `Peer:<node>`. It is empty for a path of the node.
+    /// source is where the node downloaded the model from: `Origin` for the modelUrl, `Mirror:<n>`
+    /// for the nth of mirrors, or `Peer:<node>`. It is empty for a path of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// rejectedPeers are the nodes that sent this node other bytes than those of the model. Their

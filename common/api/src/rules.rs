@@ -12,9 +12,14 @@ use kube::core::{Reason, Rule};
 /// Whether `image` is set and not empty: then the manifest is ignored.
 const BY_IMAGE: &str = "(has(self.image) && self.image != '')";
 
-/// Pattern of the address of a model or dataset: an http(s) or s3 URL, a file URL or an absolute
-/// path. It matches every address that `neptune_wire::ArtifactAddress` accepts.
-const ADDRESS: &str = "^((?i:https?)://[^/?#]|(?i:s3)://[^/]+/.|((?i:file)://(localhost)?)?/+[^/])";
+/// Pattern of the address of a model: an http(s), s3, hf or oci URL, a file URL or an absolute path. It
+/// matches every address that `neptune_wire::ArtifactAddress` accepts.
+const ADDRESS: &str =
+    "^((?i:https?)://[^/?#]|(?i:s3|hf|oci)://[^/]+/.|((?i:file)://(localhost)?)?/+[^/])";
+
+/// Pattern of the address of a dataset, as of a model, but not of a model hub.
+const DATA_ADDRESS: &str =
+    "^((?i:https?)://[^/?#]|(?i:s3)://[^/]+/.|((?i:file)://(localhost)?)?/+[^/])";
 
 fn unless_by_image(rest: &str, field: &str, message: &str) -> Rule {
     Rule::new(format!("{BY_IMAGE} || {rest}")).field_path(field).message(message)
@@ -71,7 +76,7 @@ pub(crate) fn versions_unique() -> Rule {
 pub(crate) fn files_addressed() -> Rule {
     every_file(
         &format!("has(f.downloadURL) && f.downloadURL.matches('{ADDRESS}')"),
-        "every downloadURL must be http://..., https://..., s3://bucket/key, or file:///... on a node with an agent",
+        "every downloadURL must be http://..., https://..., s3://bucket/key, hf://organization/repository, oci://registry/repository, or file:///... on a node with an agent",
     )
 }
 
@@ -80,6 +85,19 @@ pub(crate) fn digests_formed() -> Rule {
         "!has(f.sha256sum) || f.sha256sum.matches('^([0-9a-fA-F]{64})?$')",
         "every sha256sum must be 64 hex digits, as printed by sha256sum, or not set",
     )
+}
+
+pub(crate) fn manifest_mirrors_verified() -> Rule {
+    every_file(
+        "!has(f.mirrors) || size(f.mirrors) == 0 || (has(f.sha256sum) && f.sha256sum != '')",
+        "mirrors need the sha256sum of the file; set it, or remove mirrors",
+    )
+}
+
+pub(crate) fn mirrors_verified() -> Rule {
+    Rule::new("!has(self.mirrors) || size(self.mirrors) == 0 || has(self.sha256sum)")
+        .field_path(".mirrors")
+        .message("mirrors need sha256sum; set it, or remove mirrors")
 }
 
 pub(crate) fn model_or_manifest() -> Rule {
@@ -188,9 +206,16 @@ pub(crate) fn node_name_not_reserved() -> Rule {
         .message("the node name \"workers\" is reserved for MQTT topics; rename the node")
 }
 
-/// Requires the address of a Model or Dataset, or an empty string.
+/// Requires the address of a Model, or an empty string.
 pub(crate) fn artifact_address() -> Rule {
     Rule::new(format!("self == '' || self.matches('{ADDRESS}')")).message(
+        "must be an absolute path on the node, file:///path, http://..., https://..., s3://bucket/key, hf://organization/repository or oci://registry/repository",
+    )
+}
+
+/// Requires the address of a Dataset, or an empty string.
+pub(crate) fn data_address() -> Rule {
+    Rule::new(format!("self == '' || self.matches('{DATA_ADDRESS}')")).message(
         "must be an absolute path on the node, file:///path, http://..., https://... or s3://bucket/key",
     )
 }
@@ -329,4 +354,21 @@ pub(crate) fn mount_path_not_reserved() -> Rule {
     .message(
         "must not be in /proc, /sys, /dev (except /dev/shm), /models or /datasets, nor a file of /etc that the container engine provides",
     )
+}
+
+/// Requires a volume for each mount.
+pub(crate) fn mounts_have_volumes() -> Rule {
+    Rule::new(
+        "!has(self.volumeMounts) || self.volumeMounts.all(m, has(self.volumes) && \
+         self.volumes.exists(v, v.name == m.name))",
+    )
+    .field_path(".volumeMounts")
+    .message("every name must be that of a volume in volumes")
+}
+
+/// Refuses values of node labels, which only workers at agents have.
+pub(crate) fn no_node_labels() -> Rule {
+    Rule::new("!has(self.env) || self.env.all(v, !has(v.valueFrom) || !has(v.valueFrom.nodeLabel))")
+        .field_path(".env")
+        .message("a model server gets no value of a node label; use value, secretKeyRef or configMapKeyRef")
 }

@@ -25,8 +25,17 @@ pub(crate) const DATA_KEY: &str = "^([-_a-zA-Z0-9]|[.][-_a-zA-Z0-9])[-._a-zA-Z0-
 /// Pattern of a name that is valid as a directory, in an argument and as a label value.
 pub(crate) const FILE_NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$";
 
+/// Pattern of the name of a client of a gateway.
+pub(crate) const CLIENT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
+/// Pattern of files of a repository: visible characters without those that addresses reserve.
+pub const FILE_PATTERN: &str = "^[!$()*+,./0-9:;<=>@A-Z^_`a-z|~-]+$";
+
 /// Pattern of a SHA-256 digest, as printed by sha256sum.
 pub(crate) const SHA256: &str = "^[0-9a-fA-F]{64}$";
+
+/// Pattern of the SHA-256 of the key of a client: lower case, so that equal ones are equal texts.
+pub(crate) const KEY_SHA256: &str = "^[0-9a-f]{64}$";
 
 /// Pattern of the pin of a key: `sha256:` and 64 lower-case hex digits.
 pub(crate) const KEY_PIN: &str = "^sha256:[0-9a-f]{64}$";
@@ -49,8 +58,8 @@ pub(crate) const DURATION_OR_NONE: &str = "^(none|[1-9][0-9]{0,5}(ms|s|m|h))$";
 /// Pattern of an http(s) address.
 pub(crate) const WEB_ADDRESS: &str = "^https?://[^/?#]+(/.*)?$";
 
-/// Pattern of an http(s) or s3 address.
-pub(crate) const REMOTE_ADDRESS: &str = "^(https?://[^/?#]|s3://[^/]+/.)";
+/// Pattern of an http(s), s3 or hf address.
+pub(crate) const REMOTE_ADDRESS: &str = "^(https?://[^/?#]|(s3|hf)://[^/]+/.)";
 
 /// Pattern of a host and a port: a name, an IPv4 address, or an IPv6 address in brackets.
 pub(crate) const HOST_AND_PORT: &str =
@@ -68,6 +77,10 @@ pub(crate) const MAX_NAME_LENGTH: usize = 253;
 /// Maximum length of a token such as a framework or a version, in characters. Image tags have at
 /// most 128.
 pub(crate) const MAX_TOKEN_LENGTH: usize = 253;
+
+/// Pattern of the address of a mirror: as of a model, without paths of a node.
+pub(crate) const MIRROR: &str =
+    "^([hH][tT][tT][pP][sS]?://[^/?#]|([sS]3|[hH][fF]|[oO][cC][iI])://[^/]+/.)";
 
 /// Maximum length of an address, image or path, in characters: PATH_MAX of Linux.
 pub(crate) const MAX_ADDRESS_LENGTH: usize = 4096;
@@ -127,6 +140,12 @@ pub(crate) fn unique_names(schema: &mut Schema) {
 /// Requires the names of a list of Volume to be unique.
 pub(crate) fn volumes(schema: &mut Schema) {
     unique_up_to(schema, "name", MAX_VOLUMES);
+}
+
+/// Requires the names of a list of GatewayClient to be unique.
+pub(crate) fn clients(schema: &mut Schema) {
+    let most = neptune_gateway_config::MAX_CLIENTS;
+    unique_up_to(schema, "name", most.try_into().expect("it is small"));
 }
 
 /// Requires the paths of a list of VolumeMount to be unique.

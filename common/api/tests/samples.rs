@@ -80,6 +80,17 @@ where
     assert_eq!(back, object, "the type dropped a field");
 }
 
+/// Objects of version 0.2, which are never changed: clusters have stored them.
+#[test]
+fn objects_of_0_2_are_valid() {
+    assert_valid::<JointInferenceService>(include_str!("golden/0.2/jointinferenceservice.yaml"));
+    assert_valid::<JointInferenceService>(include_str!("golden/0.2/assistant.yaml"));
+    assert_valid::<Dataset>(include_str!("golden/0.2/dataset.yaml"));
+    assert_valid::<Model>(include_str!("golden/0.2/model.yaml"));
+    assert_valid::<InferenceModel>(include_str!("golden/0.2/inferencemodel.yaml"));
+    assert_valid::<TrainingModel>(include_str!("golden/0.2/trainingmodel.yaml"));
+}
+
 #[test]
 fn joint_inference_service_sample_is_valid() {
     assert_valid::<JointInferenceService>(include_str!("samples/jointinferenceservice.yaml"));

@@ -2,7 +2,7 @@
 
 use http::{HeaderName, HeaderValue, uri::Authority};
 
-use crate::{CaptureConfig, Config, ConfigError, Protocol, UrlProblem};
+use crate::{CaptureConfig, Config, ConfigError, Protocol, UrlProblem, check_clients};
 
 impl Config {
     /// Reads and checks a configuration.
@@ -21,6 +21,7 @@ impl Config {
         }
         config.check_cloud()?;
         config.check_grpc()?;
+        check_clients(&config.clients)?;
         config.pins()?;
         config.capture.iter().try_for_each(CaptureConfig::check)?;
         if config.limits.max_body_bytes == 0 {
@@ -219,6 +220,13 @@ mod tests {
                 json!({"directory": "/hard", "format": "csv"}),
                 "unknown variant `csv`, expected `jsonl`",
             ),
+            (
+                "/clients",
+                json!([{"name": "a", "keySha256": ["x"]}]),
+                "client \"a\": keySha256 \"x\" is not 64 lower case hexadecimal digits; use the line",
+            ),
+            ("/clients", json!([{"name": "a", "weight": 2}]), "unknown field `weight`"),
+            ("/tls", json!({"certFile": "/a"}), "missing field `keyFile`"),
             ("/neverUpload", json!({"headers": ["edge"]}), "\"edge\" is not \"name: value\""),
         ] {
             let mut config = valid();

@@ -34,6 +34,9 @@ pub struct NodeMembers {
     pub edge: EdgeMembers,
     /// The members of [`Config::cloud`].
     pub cloud: CloudMembers,
+    /// The members of [`Config::tls`], if their files are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsMembers>,
     /// The member of [`Config::capture`]; `None` removes `capture`.
     pub capture: Option<CaptureMembers>,
 }
@@ -57,6 +60,16 @@ pub struct CloudMembers {
     /// The file with certificate authorities, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
+}
+
+/// What only the node knows of [`crate::Tls`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TlsMembers {
+    /// The file with the certificate.
+    pub cert_file: PathBuf,
+    /// The file with its key.
+    pub key_file: PathBuf,
 }
 
 /// What only the node knows of [`crate::CaptureConfig`].
@@ -153,6 +166,7 @@ mod tests {
                 token_file: Some("/secrets/llm".into()),
                 ca_file: Some("/secrets/ca".into()),
             },
+            tls: Some(TlsMembers { cert_file: "/secrets/c".into(), key_file: "/secrets/k".into() }),
             capture: Some(CaptureMembers { directory: "/hard".into() }),
         }
     }
@@ -161,7 +175,7 @@ mod tests {
         json!({
             "service": "s", "protocol": "oip", "edge": {"address": "127.0.0.1:9001"},
             "cloud": {"url": "https://llm.example", "addresses": {"llm.example": "192.0.2.1"}},
-            "capture": {}, "limits": {"maxBodyBytes": 5},
+            "capture": {}, "limits": {"maxBodyBytes": 5}, "tls": {"certFile": "c", "keyFile": "k"},
         })
     }
 
@@ -176,6 +190,8 @@ mod tests {
         let cloud = config.cloud.unwrap();
         assert_eq!(cloud.token_file, members.cloud.token_file);
         assert_eq!(cloud.ca_file, members.cloud.ca_file);
+        let (tls, files) = (config.tls.unwrap(), members.tls.unwrap());
+        assert_eq!((tls.cert_file, tls.key_file), (files.cert_file, files.key_file));
         assert_eq!(config.capture.unwrap().directory, members.capture.unwrap().directory);
 
         let read = Document::of_file(&file);

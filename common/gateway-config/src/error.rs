@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{Algorithm, Protocol, ScoreKind, UrlProblem};
+use crate::{Algorithm, ClientsError, Protocol, ScoreKind, UrlProblem};
 
 /// Why a configuration is not valid.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +114,9 @@ pub enum ConfigError {
         /// The value of `maxAnswerBytes` in bytes.
         bytes: usize,
     },
+    /// The list of clients.
+    #[error(transparent)]
+    Clients(#[from] ClientsError),
     /// A limit is 0.
     #[error("limits.{0} has to be at least 1")]
     Limit(&'static str),

@@ -10,6 +10,7 @@
 mod algorithm;
 mod capture;
 mod check;
+mod clients;
 mod differences;
 mod document;
 mod duration;
@@ -35,7 +36,11 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     algorithm::{Algorithm, Reads, ScoreKind, TokenRule},
     capture::{CaptureConfig, Format, Labels, MIN_CAPTURE_BYTES, What},
-    document::{CaptureMembers, CloudMembers, Document, EdgeMembers, NodeMembers},
+    clients::{
+        Client, ClientsError, KEY_PREFIX, MAX_CLIENTS, MAX_KEYS, MAX_MODELS,
+        MAX_REQUESTS_PER_MINUTE, Uploads, check_clients, digest_text,
+    },
+    document::{CaptureMembers, CloudMembers, Document, EdgeMembers, NodeMembers, TlsMembers},
     error::ConfigError,
     hosts::{AllowedHosts, host_of},
     metrics_address::MetricsAddress,
@@ -69,6 +74,13 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub allowed_hosts: AllowedHosts,
+    /// The clients that may use the gateway, each with its keys. Without clients, requests need no
+    /// key.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub clients: Vec<Client>,
+    /// The certificate that clients see. Absent: `listen` and `grpcListen` are without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
     /// The model server of this node.
     pub edge: Edge,
     /// The model server that answers hard samples; without it, all samples stay at the edge.
@@ -134,6 +146,16 @@ impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// The certificate of the gateway, and its key. Both files are read again when they change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Tls {
+    /// File with the certificate chain, PEM, the gateway's own first.
+    pub cert_file: PathBuf,
+    /// File with the key of the certificate, PEM.
+    pub key_file: PathBuf,
 }
 
 /// The model server of this node.

@@ -18,7 +18,10 @@ use tracing::{debug, info, warn};
 use crate::outbox::WINDOW;
 use crate::shared::{CHANNEL, LinkPhase, Shared};
 use crate::takeover::{ConnectionEnd, REPORTED_FOR, Takeovers};
-use crate::{LinkEvent, LinkOptions, Message, secrets};
+use crate::{
+    LinkEvent, LinkOptions, Message,
+    secrets::{self, MEMORY},
+};
 
 /// The delay before a reconnect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
@@ -310,7 +313,7 @@ impl Connection {
             }
             ConnectionError::NetworkTimeout => "no response from the broker within 5 s".to_owned(),
             ConnectionError::Tls(error) => {
-                let ca_file = self.options.ca_file.as_deref().unwrap_or_else(|| "none".as_ref());
+                let ca_file = self.options.ca_file.as_deref().unwrap_or_else(|| MEMORY.as_ref());
                 format!("TLS: {error} (CA file {})", ca_file.display())
             }
             other => self.with_certificate(other.to_string()),
@@ -321,8 +324,8 @@ impl Connection {
     fn with_certificate(&self, error: String) -> String {
         match error.split_once("received fatal alert") {
             Some((_, alert)) => {
-                let file =
-                    self.options.certificate_file.as_deref().unwrap_or_else(|| "none".as_ref());
+                let none = if self.options.identity.is_some() { MEMORY } else { "none" };
+                let file = self.options.certificate_file.as_deref().unwrap_or(none.as_ref());
                 format!("TLS: alert from the broker{alert} (certificate file {})", file.display())
             }
             None => error,

@@ -54,7 +54,7 @@ use std::path::PathBuf;
 pub use broker_url::BrokerUrl;
 pub use event::LinkEvent;
 pub use link::{Link, LinkEvents};
-pub use options::{LinkOptions, Message};
+pub use options::{ClientIdentity, LinkOptions, Message};
 
 /// Why a link cannot be started or a message cannot be queued. Network errors are not reported here
 /// but as [`LinkEvent::Down`].

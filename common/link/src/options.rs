@@ -1,11 +1,31 @@
 //! The options of a link, the message, and their validation. Does not access files or the network.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use zeroize::Zeroizing;
 
 use crate::{BrokerUrl, LinkError};
+
+const CERTIFICATE_UNUSED: &str =
+    "a client certificate is given, but the broker address is mqtt://; use mqtts:// for TLS";
+
+/// A client certificate and its private key, as PEM texts. Debug output hides the key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClientIdentity {
+    /// The certificate and its intermediate certificates.
+    pub certificate: String,
+    /// The private key of the certificate.
+    pub key: Zeroizing<String>,
+}
+
+impl fmt::Debug for ClientIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientIdentity").finish_non_exhaustive()
+    }
+}
 
 /// The options of a link: broker, identity, last will and subscriptions.
 #[derive(Debug, Clone)]
@@ -23,10 +43,16 @@ pub struct LinkOptions {
     /// renewed file is used from the next connection on, and an invalid one prevents connections
     /// until it is corrected.
     pub ca_file: Option<PathBuf>,
-    /// PEM file with the client certificate and its intermediate certificates.
+    /// The CA certificates in PEM, instead of a file.
+    pub ca: Option<String>,
+    /// PEM file with the client certificate and its intermediate certificates. With a client
+    /// certificate the dates of the broker's certificate are not compared: who joined a fleet has
+    /// its CA, and may have a clock that is wrong.
     pub certificate_file: Option<PathBuf>,
     /// PEM file with the private key of the client certificate.
     pub key_file: Option<PathBuf>,
+    /// The client certificate and its key, instead of files.
+    pub identity: Option<ClientIdentity>,
     /// File with the password of the user in the URL, instead of a password in the URL. A trailing
     /// newline is ignored.
     pub password_file: Option<PathBuf>,
@@ -53,8 +79,10 @@ impl LinkOptions {
             client_id: client_id.into(),
             will: None,
             ca_file: None,
+            ca: None,
             certificate_file: None,
             key_file: None,
+            identity: None,
             password_file: None,
             allow_insecure: false,
             keep_alive: Duration::from_secs(15),
@@ -66,18 +94,29 @@ impl LinkOptions {
     /// Checks that the files are consistent with the address and each other. Their content is read
     /// later.
     fn check_files(&self) -> Result<(), LinkError> {
-        match (&self.ca_file, self.url.is_tls()) {
-            (None, true) => return Err(LinkError::CaFileMissing),
-            (Some(_), false) => return Err(LinkError::CaFileUnused),
-            (None, false) | (Some(_), true) => {}
+        match (self.ca_file.is_some() || self.ca.is_some(), self.url.is_tls()) {
+            (false, true) => return Err(LinkError::CaFileMissing),
+            (true, false) => return Err(LinkError::CaFileUnused),
+            (false, false) | (true, true) => {}
+        }
+        if self.ca_file.is_some() && self.ca.is_some() {
+            return Err(LinkError::Files("a CA file and CA certificates are given; remove one"));
+        }
+        let has_files = self.certificate_file.is_some() || self.key_file.is_some();
+        match &self.identity {
+            Some(_) if has_files => {
+                return Err(LinkError::Files(
+                    "a client certificate and its files are given; remove one",
+                ));
+            }
+            Some(_) if !self.url.is_tls() => return Err(LinkError::Files(CERTIFICATE_UNUSED)),
+            _ => {}
         }
         let login = self.url.credentials();
         let why = match (&self.certificate_file, &self.key_file, &self.password_file) {
             (Some(_), None, _) => "a certificate file is given without its key file",
             (None, Some(_), _) => "a key file is given without its certificate file",
-            (Some(_), Some(_), _) if !self.url.is_tls() => {
-                "a certificate file is given, but the broker address is mqtt://; use mqtts:// for TLS"
-            }
+            (Some(_), Some(_), _) if !self.url.is_tls() => CERTIFICATE_UNUSED,
             (_, _, Some(_)) if login.is_none() => {
                 "a password file is given, but no user in the broker address; use mqtts://user@host"
             }
@@ -189,6 +228,19 @@ mod tests {
         Message { topic: topic.into(), payload: vec![0; payload].into(), retain: false }
     }
 
+    fn identity() -> ClientIdentity {
+        ClientIdentity { certificate: "public".into(), key: Zeroizing::new("private".into()) }
+    }
+
+    #[test]
+    fn debug_output_of_options_has_no_key() {
+        let options = LinkOptions {
+            identity: Some(identity()),
+            ..LinkOptions::new("mqtt://localhost".parse().unwrap(), "me")
+        };
+        assert!(!format!("{options:?}").contains("private"), "{options:?}");
+    }
+
     #[test]
     fn packet_size_equals_that_of_the_client_library() {
         for payload in [0, 119, 120, 121, 16_375, 16_376, 16_377, 2_097_143, 2_097_144, 2_097_145] {
@@ -203,13 +255,23 @@ mod tests {
     fn invalid_options_are_refused() {
         let good = LinkOptions::new("mqtt://localhost".parse().unwrap(), "me");
         good.check().unwrap();
-        let broken: [(&str, Break); 17] = [
+        let broken: [(&str, Break); 20] = [
             ("--insecure-broker", |o| o.url = "mqtt://b".parse().unwrap()),
             ("needs a CA file", |o| o.url = "mqtts://b".parse().unwrap()),
             ("use mqtts://", |o| o.ca_file = Some("ca".into())),
             ("without its key file", |o| o.certificate_file = Some("c".into())),
             ("without its certificate file", |o| o.key_file = Some("k".into())),
             ("use mqtts://", |o| {
+                (o.certificate_file, o.key_file) = (Some("c".into()), Some("k".into()));
+            }),
+            ("use mqtts://", |o| o.identity = Some(identity())),
+            ("remove one", |o| {
+                o.url = "mqtts://b".parse().unwrap();
+                (o.ca_file, o.ca) = (Some("ca".into()), Some(String::new()));
+            }),
+            ("remove one", |o| {
+                o.url = "mqtts://b".parse().unwrap();
+                (o.ca, o.identity) = (Some(String::new()), Some(identity()));
                 (o.certificate_file, o.key_file) = (Some("c".into()), Some("k".into()));
             }),
             ("but no user", |o| o.password_file = Some("p".into())),

@@ -9,7 +9,7 @@ use std::{
 
 use neptune_transfer::durable::{self, Access, Survives};
 use neptune_wire::KeyPin;
-use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, date_time_ymd};
 use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
@@ -33,6 +33,16 @@ pub enum KeyError {
     #[error("{origin} is not a usable private key ({why}); remove it to make another one")]
     Invalid {
         /// The file, or where else the text is from.
+        origin: String,
+        /// The reason why it is not usable.
+        why: String,
+    },
+    /// The text is not an authority that can be used.
+    #[error(
+        "{origin} is not a usable certificate authority ({why}); restore tls.crt and tls.key from a backup"
+    )]
+    Authority {
+        /// The file or the Secret.
         origin: String,
         /// The reason why it is not usable.
         why: String,
@@ -101,6 +111,21 @@ impl TlsKey {
         &self.pin
     }
 
+    /// Returns a certificate signing request in PEM (PKCS #10) with this common name: it proves to an
+    /// authority that its sender has the private key.
+    ///
+    /// # Panics
+    /// The system has no random numbers.
+    #[must_use]
+    pub fn signing_request(&self, name: &str) -> String {
+        let pair = KeyPair::from_pem(&self.pem).expect("the text is that of a key that was read");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let request = params.serialize_request(&pair).expect("a key that was read can sign");
+        request.pem().expect("a signed request has a text")
+    }
+
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
@@ -129,6 +154,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::PermissionsExt as _;
 
+    use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer as _};
+
     use super::*;
 
     #[test]
@@ -142,6 +169,18 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let pin = &first.pin().0;
         assert!(pin.starts_with("sha256:") && pin.len() == 71, "{pin}");
+    }
+
+    #[test]
+    fn signing_request_is_of_this_key_and_name() {
+        let key = TlsKey::generate();
+        let text = key.signing_request("edge0.example");
+        let (_, pem) = x509_parser::pem::parse_x509_pem(text.as_bytes()).unwrap();
+        let (_, request) = X509CertificationRequest::from_der(&pem.contents).unwrap();
+        let info = &request.certification_request_info;
+        assert_eq!(info.subject.to_string(), "CN=edge0.example");
+        assert_eq!(info.subject_pki.raw, key.public_key());
+        assert_eq!(pem.label, "CERTIFICATE REQUEST");
     }
 
     #[test]

@@ -42,11 +42,13 @@ pub fn server_config(key: &TlsKey) -> ServerConfig {
     config
 }
 
-fn algorithms() -> WebPkiSupportedAlgorithms {
+/// The signature algorithms of all verifiers.
+pub(crate) fn algorithms() -> WebPkiSupportedAlgorithms {
     ring::default_provider().signature_verification_algorithms
 }
 
-/// The methods that both verifiers have: the peer has the private key of its certificate.
+/// The methods that all verifiers have: the peer has the private key of its certificate. The type has a
+/// field `algorithms`.
 macro_rules! signature_checks {
     () => {
         fn verify_tls12_signature(
@@ -73,6 +75,8 @@ macro_rules! signature_checks {
         }
     };
 }
+
+pub(crate) use signature_checks;
 
 /// Accepts a server with the pinned key.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ pub struct BrokerFlags {
     #[arg(long, env = "NEPTUNE_MQTT_CA_FILE", value_name = "FILE")]
     pub mqtt_ca_file: Option<PathBuf>,
     /// PEM file with the client certificate for the broker. All broker files are read again for
-    /// each connection, so a renewed certificate needs no restart.
+    /// each connection, so a renewed certificate needs no restart. With it the dates of the broker's
+    /// certificate are not compared.
     #[arg(long, env = "NEPTUNE_MQTT_CERT_FILE", value_name = "FILE", requires = "mqtt_key_file")]
     pub mqtt_cert_file: Option<PathBuf>,
     /// PEM file with the private key of the client certificate.

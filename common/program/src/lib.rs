@@ -11,6 +11,7 @@
 //! | `start` | the threads, the logs, the TLS library, and the exit code | `start` |
 //! | `logs` | the options and the format of the log | `start` |
 //! | `signals` | the signals that stop a program | `start` |
+//! | `served_key` | the certificate of a TLS server, replaced while it serves | `tls` |
 //! | `broker` | the options of a connection to an MQTT broker | `broker` |
 #![deny(missing_docs)]
 
@@ -28,6 +29,8 @@ pub mod metrics;
 #[cfg(feature = "pages")]
 pub mod pages;
 pub mod random;
+#[cfg(feature = "tls")]
+pub mod served_key;
 #[cfg(feature = "start")]
 mod signals;
 #[cfg(feature = "start")]

@@ -11,12 +11,20 @@ pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// Random bytes of the system, for secrets.
+///
+/// # Errors
+/// `/dev/urandom` cannot be read.
+pub fn secure<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// A globally unique ID of 32 hex digits.
 ///
 /// # Errors
 /// `/dev/urandom` cannot be read.
 pub fn unique_id() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+    secure().map(|bytes| format!("{:032x}", u128::from_be_bytes(bytes)))
 }

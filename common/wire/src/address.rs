@@ -3,12 +3,13 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::ContentHash;
+use crate::{AddressError, ContentHash, HubAddress, OciAddress};
 
 /// The address of a model or dataset.
 ///
-/// Accepted are `http://...`, `https://...`, `s3://bucket/key`, `file:///path`, and an absolute
-/// path. The scheme is not case-sensitive. White space at the end is ignored.
+/// Accepted are `http://...`, `https://...`, `s3://bucket/key`, `hf://organization/repository`,
+/// `oci://host/repository`, `file:///path`, and an absolute path. The scheme is not case-sensitive. White space at the end is
+/// ignored.
 ///
 /// `Display` and `Debug` show no user, password, query and fragment, which may contain secrets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,61 +25,15 @@ pub enum ArtifactAddress {
         /// Key of the object.
         key: String,
     },
+    /// A file or a set of files in a repository of a model hub.
+    Hub(HubAddress),
+    /// The files of an artifact in a container registry.
+    Oci(OciAddress),
 }
 
 /// An http or https URL with a host. It may contain credentials, which `Display` and `Debug` omit.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HttpUrl(String);
-
-/// Why a text is not the address of a model or dataset. The message has the remedy, and no part of
-/// the text that may be secret.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// The text is empty.
-    #[error("the address is empty; {FORMS}")]
-    Empty,
-    /// The text contains control characters.
-    #[error("the address contains control characters; remove them")]
-    ControlCharacter,
-    /// The text has neither a scheme nor a leading `/`.
-    #[error("the address is neither a URL nor an absolute path; {FORMS}")]
-    NotAnAddress,
-    /// The scheme is none of http, https, s3 and file.
-    #[error("the scheme {0:?} is not supported; {FORMS}")]
-    Scheme(String),
-    /// An http or https URL has no `//` and host after the scheme.
-    #[error("the scheme must be followed by // and a host; use http://host/path")]
-    Host,
-    /// An http or https URL has a port that is not a number from 0 to 65535.
-    #[error("the port is not a number from 0 to 65535; use http://host:port/path")]
-    Port,
-    /// An http or https URL contains a backslash.
-    #[error("the URL contains a backslash; use / or %5C")]
-    Backslash,
-    /// A file URL is not `file:///path`.
-    #[error("a file URL must be file:///absolute/path, without host, escapes and \"..\"")]
-    FileUrl,
-    /// A path is the root directory.
-    #[error("the path is the root directory; use the path of a file or directory in it")]
-    Root,
-    /// A segment of the path is `..`.
-    #[error("the path must not contain \"..\"; use the path of the file itself")]
-    Parent,
-    /// An S3 URL has no bucket or no key.
-    #[error("an S3 URL must be s3://bucket/key")]
-    S3,
-    /// The bucket name of an S3 URL is not valid.
-    #[error(
-        "the bucket name must have 3 to 63 characters: a-z, 0-9, '.' and '-'; use s3://bucket/key"
-    )]
-    Bucket,
-    /// The key of an S3 URL is empty or contains `.` or `..`.
-    #[error("the object key is empty or contains \".\" or \"..\"; use s3://bucket/key")]
-    Key,
-}
-
-const FORMS: &str =
-    "use http://..., https://..., s3://bucket/key, file:///path or an absolute path on the node";
 
 /// Endings of archives, which are extracted.
 const ARCHIVES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"];
@@ -105,6 +60,8 @@ impl FromStr for ArtifactAddress {
             "http" | "https" => http(text, rest),
             "file" => file(rest),
             "s3" => s3(rest),
+            "hf" => HubAddress::parse(rest).map(Self::Hub),
+            "oci" => OciAddress::parse(rest).map(Self::Oci),
             scheme if is_scheme(scheme) => Err(AddressError::Scheme(scheme.to_owned())),
             _ => Err(AddressError::NotAnAddress),
         }
@@ -188,12 +145,47 @@ impl ArtifactAddress {
             Self::Path(path) => path.clone(),
             Self::Http(url) => url.0.clone(),
             Self::S3 { bucket, key } => format!("s3://{bucket}/{key}"),
+            Self::Hub(address) => address.to_string(),
+            Self::Oci(address) => address.to_string(),
         }
     }
 
+    /// Selects files of a repository by patterns, which the complete address then contains.
+    ///
+    /// # Errors
+    /// [`AddressError::FilesNotSupported`] for other addresses than those of a repository,
+    /// [`AddressError::FilesOfFile`] for that of one file, [`AddressError::FilePatterns`].
+    pub fn with_files(self, files: &[String]) -> Result<Self, AddressError> {
+        match self {
+            address if files.is_empty() => Ok(address),
+            Self::Hub(address) => address.with_files(files).map(Self::Hub),
+            Self::Oci(address) => address.with_files(files).map(Self::Oci),
+            Self::Path(_) | Self::Http(_) | Self::S3 { .. } => Err(AddressError::FilesNotSupported),
+        }
+    }
+
+    /// Returns whether the artifact is a set of files, each of which is downloaded on its own. An
+    /// artifact of a registry is always one.
+    pub fn is_set(&self) -> bool {
+        match self {
+            Self::Hub(address) => address.is_set(),
+            Self::Oci(_) => true,
+            Self::Path(_) | Self::Http(_) | Self::S3 { .. } => false,
+        }
+    }
+
+    /// Returns whether the artifact is a directory once it is downloaded: an archive, or a set of
+    /// files.
+    pub fn is_directory(&self) -> bool {
+        self.is_set() || self.is_archive()
+    }
+
     /// Returns whether the artifact is an archive, which is extracted: `.tar`, `.tar.gz`, `.tgz`,
-    /// `.tar.zst` or `.zip`.
+    /// `.tar.zst` or `.zip`. A set of files is none.
     pub fn is_archive(&self) -> bool {
+        if self.is_set() {
+            return false;
+        }
         let path = self.path().to_ascii_lowercase();
         ARCHIVES.iter().any(|end| path.ends_with(end))
     }
@@ -209,6 +201,8 @@ impl ArtifactAddress {
             Self::Path(path) => path,
             Self::Http(url) => url.path(),
             Self::S3 { key, .. } => key,
+            Self::Hub(address) => address.path.as_deref().unwrap_or(&address.repository),
+            Self::Oci(address) => address.name(),
         }
     }
 }
@@ -221,6 +215,9 @@ pub fn redact(text: &str) -> String {
     let address = text.parse::<ArtifactAddress>();
     if let Ok(ArtifactAddress::Path(_) | ArtifactAddress::S3 { .. }) = address {
         return text.to_owned();
+    }
+    if let Ok(ArtifactAddress::Hub(_) | ArtifactAddress::Oci(_)) = address {
+        return address.map_or_else(|_| String::new(), |address| address.to_string());
     }
     let (scheme, rest) = match text.find("://") {
         Some(at) if is_scheme(&text[..at]) => text.split_at(at + 3),
@@ -287,6 +284,8 @@ impl fmt::Display for ArtifactAddress {
             Self::Path(path) => f.write_str(path),
             Self::Http(url) => url.fmt(f),
             Self::S3 { bucket, key } => write!(f, "s3://{bucket}/{key}"),
+            Self::Hub(address) => address.fmt(f),
+            Self::Oci(address) => address.fmt(f),
         }
     }
 }
@@ -338,6 +337,8 @@ mod tests {
             ("http://h#@other/m", "http://h", "model"),
             ("s3://bucket/a/b.tgz", "s3://bucket/a/b.tgz", "b.tgz"),
             ("S3://my.bucket-1/k?x#y", "s3://my.bucket-1/k?x#y", "k_x_y"),
+            ("hf://o/r@v1/a/m.gguf", "hf://o/r@v1/a/m.gguf", "m.gguf"),
+            ("HF://o/r.tar", "hf://o/r.tar", "r.tar"),
         ] {
             let address = parse(text).unwrap();
             assert_eq!((&*address.to_string(), &*address.file_name()), (shown, file), "{text}");
@@ -424,6 +425,8 @@ mod tests {
             ("/model/a?b@c#d", "/model/a?b@c#d"),
             ("file:///model/a", "file:///model/a"),
             ("s3://bucket/a?b", "s3://bucket/a?b"),
+            ("hf://o/r@v1?files=*.json", "hf://o/r@v1?files=*.json"),
+            ("hf://ann:secret@o/r", "hf://o/r"),
             ("https://h/m.pb", "https://h/m.pb"),
             ("https://ann:secret@h:8080/a@2/m.pb", "https://h:8080/a@2/m.pb"),
             ("http://ann:pass/word@h/m", "http://h/m"),
@@ -459,6 +462,8 @@ mod tests {
             ("file:///models/x.tar.zst", true),
             ("/models/x.zip", true),
             ("/models/x.gz", false),
+            ("hf://o/r/x.zip", true),
+            ("hf://o/r.zip", false),
         ] {
             assert_eq!(parse(text).unwrap().is_archive(), is_archive, "{text}");
         }

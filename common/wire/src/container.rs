@@ -168,6 +168,19 @@ pub enum WorkerReason {
     DiskFull,
     /// The SHA-256 of the model differs from `sha256sum`.
     ModelDigestMismatch,
+    /// The owner of the model's repository has not granted access, or the node has no token of an
+    /// account with access.
+    ModelGated,
+    /// The model's repository does not exist, or is private and the node has no token for it.
+    RepositoryNotFound,
+    /// The model's repository has no such branch, tag or commit.
+    RevisionNotFound,
+    /// The model's repository has no such file at the revision.
+    FileNotFound,
+    /// The model hub limits the requests of the node. The download continues later.
+    HubRateLimited,
+    /// The artifact of a registry is no list of files.
+    ModelLayoutUnknown,
     /// The image is not on the node and cannot be pulled.
     ImageMissing,
     /// `scriptDir` or `scriptBootFile` does not exist on the node.

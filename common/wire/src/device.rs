@@ -95,6 +95,9 @@ pub enum AgentFeature {
     Restart,
     /// Containers get the Secrets and `ConfigMap`s that they name.
     Sealed,
+    /// Model servers get their volumes, and the Secrets and `ConfigMap`s that they name. Trainings get
+    /// their `emptyDir` volumes.
+    ServerValues,
     /// A feature of a newer agent.
     #[serde(other)]
     Unknown,

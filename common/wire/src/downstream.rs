@@ -92,7 +92,14 @@ pub struct ModelContent {
     /// Expected SHA-256, 64 hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+    /// Further addresses of the same content, at most [`MAX_MIRRORS`]. They are tried in order after
+    /// `url`, and do not identify the model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<String>,
 }
+
+/// Maximum number of mirrors of a model.
+pub const MAX_MIRRORS: usize = 8;
 
 /// Data to count on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,10 +213,23 @@ pub struct GatewaySpec {
     /// Name of the file with certificates to trust, in the node's directory of secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<String>,
+    /// Names of the files with the certificate that clients of the gateway see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<GatewayTlsFiles>,
     /// Path on the node of the directory that takes captured samples. Without it the agent removes
     /// `capture` from the configuration. A change of it replaces the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture_dir: Option<String>,
+}
+
+/// The certificate of a gateway and its key, in the node's directory of secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayTlsFiles {
+    /// Name of the file with the certificate chain.
+    pub cert_file: String,
+    /// Name of the file with the key.
+    pub key_file: String,
 }
 
 impl Worker {
@@ -300,8 +320,9 @@ mod tests {
             url: "s3://bucket/m.pb".to_owned(),
             format: "pb".to_owned(),
             sha256: Some("ab".to_owned()),
+            mirrors: vec!["https://h/m.pb".to_owned()],
         }));
-        expected["model"] = json!({"url": "s3://bucket/m.pb", "format": "pb", "sha256": "ab"});
+        expected["model"] = json!({"url": "s3://bucket/m.pb", "format": "pb", "sha256": "ab", "mirrors": ["https://h/m.pb"]});
         assert_payload(&model, expected);
     }
 
@@ -368,14 +389,23 @@ mod tests {
             "timeouts": {"edge": "500ms", "cloudConnect": "2s", "cloudFirstByte": "2m", "cloudTotal": "1h"},
             "limits": {"maxBodyBytes": 8_388_608, "maxInFlight": 16},
             "capture": {"maxBytes": 67_108_864, "share": 0.5, "what": "All", "labels": "None"},
+            "clients": [{
+                "name": "hall", "keySha256": ["0a".repeat(32)], "requestsPerMinute": 600,
+                "uploads": "Never", "models": ["digits"],
+            }],
+            "tls": {"certFile": "c", "keyFile": "k"},
         });
-        let mut spec = json!({"config": config, "server": "digits-edge", "captureDir": "/hard"});
+        let mut spec = json!({
+            "config": config, "server": "digits-edge", "captureDir": "/hard",
+            "tls": {"certFile": "c", "keyFile": "k"},
+        });
         let typed: Config = serde_json::from_value(config).unwrap();
         let sent = GatewaySpec {
             config: Document::from(&typed),
             server: "digits-edge".parse().unwrap(),
             token_file: None,
             ca_file: None,
+            tls: Some(GatewayTlsFiles { cert_file: "c".to_owned(), key_file: "k".to_owned() }),
             capture_dir: Some("/hard".to_owned()),
         };
         assert_eq!(serde_json::to_value(&sent).unwrap(), spec);

@@ -11,6 +11,15 @@ use crate::unknown::{self, deserialize_known};
 /// Maximum number of problems of a report. Further ones are dropped.
 pub const MAX_PROBLEMS: usize = 8;
 
+/// Maximum number of clients of a report. Further ones are dropped.
+pub const MAX_CLIENTS: usize = 32;
+
+/// Maximum length of a client's name in bytes. Rows with a longer one are dropped.
+const MAX_CLIENT_NAME: usize = 63;
+
+/// Maximum length of the time in a client's row in bytes. A longer one is dropped.
+const MAX_CLIENT_SINCE: usize = 40;
+
 /// Maximum length of a problem's message in characters. Longer ones are truncated.
 pub const MAX_PROBLEM_CHARS: usize = 512;
 
@@ -45,6 +54,10 @@ pub struct GatewayReport {
     /// The capture of samples, if there is one.
     #[serde(default, deserialize_with = "capture", skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureReport>,
+    /// What the clients of the gateway asked for, in the order of the spec: 32 or
+    /// fewer.
+    #[serde(default, deserialize_with = "unknown::list", skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientReport>,
     /// What a user should correct, the most important first.
     #[serde(default, deserialize_with = "unknown::list", skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<GatewayProblem>,
@@ -60,6 +73,38 @@ pub struct CaptureReport {
     pub dropped: u64,
     /// The size of all records, also of earlier starts, in bytes.
     pub bytes: u64,
+}
+
+/// What a client of a gateway asked for, since a time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientReport {
+    /// Name of the client in the spec of the gateway.
+    pub name: String,
+    /// Time at which the gateway began to count, RFC 3339.
+    #[serde(default)]
+    pub since: String,
+    /// Number of requests with a key of the client.
+    #[serde(default)]
+    pub requests: u64,
+    /// Number of these that were refused: above the rate, or for another model.
+    #[serde(default)]
+    pub refused: u64,
+    /// Number of answered samples.
+    #[serde(default)]
+    pub samples: u64,
+    /// Number of these that the cloud answered.
+    #[serde(default)]
+    pub cloud: u64,
+    /// Number of hard samples that the cloud did not answer.
+    #[serde(default)]
+    pub fallback: u64,
+    /// Number of hard samples that the cap kept at the edge.
+    #[serde(default)]
+    pub over_budget: u64,
+    /// Number of samples without a confidence.
+    #[serde(default)]
+    pub unjudged: u64,
 }
 
 /// A number of a gateway with three decimals, from 0. In JSON it is a text, so that equal numbers
@@ -239,6 +284,14 @@ impl GatewayReport {
     /// Returns the report without control characters, and without what exceeds the bounds.
     #[must_use]
     pub fn bounded(mut self) -> Self {
+        self.clients.truncate(MAX_CLIENTS);
+        self.clients.retain(|client| client.name.len() <= MAX_CLIENT_NAME);
+        for client in &mut self.clients {
+            client.name.retain(|c| !c.is_control());
+            if client.since.len() > MAX_CLIENT_SINCE {
+                client.since.clear();
+            }
+        }
         self.problems.truncate(MAX_PROBLEMS);
         for problem in &mut self.problems {
             problem.message.retain(|c| !c.is_control());
@@ -290,6 +343,10 @@ mod tests {
             "signal": "Top2", "cloud": "LeftAlone", "threshold": "0.713", "agreement": "0.962",
             "agreementLow": "0.941", "agreementHigh": "0.976", "uploadRatio": "0.200",
             "psi": "0.030", "capture": {"captured": 7, "dropped": 1, "bytes": 900},
+            "clients": [{
+                "name": "hall", "since": "2026-01-01T00:00:00Z", "requests": 9, "refused": 1,
+                "samples": 8, "cloud": 3, "fallback": 2, "overBudget": 1, "unjudged": 1,
+            }],
             "problems": [{"reason": "CloudLeftAlone", "message": "m"}],
         });
         let read = read(&report).unwrap();
@@ -319,8 +376,11 @@ mod tests {
             "signal": "Later", "cloud": "Later", "threshold": 0.5, "agreement": "high",
             "uploadRatio": -1, "psi": null, "later": {}, "capture": {"captured": "many"},
             "problems": [{"reason": "Later", "message": "m", "later": 1}, 7, {"message": "no reason"}],
+            "clients": [{"name": "hall", "later": 1}, {"requests": 1}, 7, {"name": "x".repeat(64)}],
         }))
         .unwrap();
+        let hall = ClientReport { name: "hall".to_owned(), ..ClientReport::default() };
+        assert_eq!(report.clients, [hall]);
         assert_eq!((report.signal, report.cloud), (GatewaySignal::Unknown, GatewayCloud::Unknown));
         assert_eq!(report.threshold.unwrap().to_string(), "0.500");
         assert_eq!((report.agreement, report.upload_ratio, report.psi), (None, None, None));

@@ -14,6 +14,7 @@
 #![deny(missing_docs)]
 
 pub mod address;
+mod address_error;
 pub mod aggregator;
 mod batch;
 mod container;
@@ -27,11 +28,13 @@ mod downstream;
 pub mod fixtures;
 mod gateway;
 mod hash;
+mod hub_address;
 mod lenient;
 mod model;
 mod name;
 mod node_aggregator;
 mod node_request;
+mod oci_address;
 mod peers;
 mod probe;
 mod program_text;
@@ -56,7 +59,8 @@ mod upstream;
 mod volume;
 mod worker;
 
-pub use address::{AddressError, ArtifactAddress, redact};
+pub use address::{ArtifactAddress, redact};
+pub use address_error::AddressError;
 pub use batch::{Batch, BatchMessage, MAX_BATCH_MESSAGES, Payload};
 pub use container::{
     ContainerProgram, ContainerRights, ResourceLimits, Role, Scripts, WorkerReason,
@@ -72,14 +76,15 @@ pub use device::{
     OfferedDevice, check_device_resource, device_totals, too_few_devices,
 };
 pub use downstream::{
-    DatasetContent, Delete, GatewaySpec, Insert, ModelContent, ObjectContent, ObjectMetadata,
-    RestartPolicy, Worker,
+    DatasetContent, Delete, GatewaySpec, GatewayTlsFiles, Insert, MAX_MIRRORS, ModelContent,
+    ObjectContent, ObjectMetadata, RestartPolicy, Worker,
 };
 pub use gateway::{
-    CaptureReport, Figure, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewayReport,
-    GatewaySignal, MAX_PROBLEM_CHARS, MAX_PROBLEMS,
+    CaptureReport, ClientReport, Figure, GatewayCloud, GatewayProblem, GatewayProblemReason,
+    GatewayReport, GatewaySignal, MAX_PROBLEM_CHARS, MAX_PROBLEMS,
 };
 pub use hash::{ContentHash, canonical_json};
+pub use hub_address::{DEFAULT_REVISION, HubAddress, MAX_FILE_PATTERNS};
 pub use model::{
     DownloadSource, MAX_METRICS, MAX_MODELS, Metric, ModelOutput, ModelPresenceReport, ModelReload,
     OutputError, PresenceState, WorkerModel, WorkerUpdateMode,
@@ -93,6 +98,7 @@ pub use node_request::{
     AnswerError, AnswerProblem, AnswerReason, LogKind, LogSource, MAX_ANSWER_BYTES, MAX_TAIL_LINES,
     NodeAnswer, NodeRequest, RequestKind, is_shown,
 };
+pub use oci_address::{DEFAULT_TAG, OciAddress};
 pub use peers::{PeerEndpoint, PeerRoster, RosterPeer};
 pub use probe::{ContainerProbe, ContainerProbes, HttpGetProbe, ProbeAction};
 pub use program_text::field_with_nul;

@@ -109,12 +109,14 @@ pub struct ModelPresenceReport {
     pub message: String,
 }
 
-/// Where a node downloaded a `Model` from: `Origin`, or `Peer:<node>`.
+/// Where a node downloaded a `Model` from: `Origin`, `Mirror:<n>` or `Peer:<node>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum DownloadSource {
     /// The address of the `Model`.
     Origin,
+    /// This mirror of the `Model`, from 1.
+    Mirror(u8),
     /// Another node of the node's zone.
     Peer(NodeName),
     /// A source of a newer version, as text.
@@ -122,11 +124,13 @@ pub enum DownloadSource {
 }
 
 const PEER: &str = "Peer:";
+const MIRROR: &str = "Mirror:";
 
 impl fmt::Display for DownloadSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Origin => f.write_str("Origin"),
+            Self::Mirror(number) => write!(f, "{MIRROR}{number}"),
             Self::Peer(node) => write!(f, "{PEER}{node}"),
             Self::Unknown(text) => f.write_str(text),
         }
@@ -143,6 +147,11 @@ impl From<String> for DownloadSource {
     fn from(text: String) -> Self {
         if text == "Origin" {
             return Self::Origin;
+        }
+        let mirror = text.strip_prefix(MIRROR).and_then(|number| number.parse().ok());
+        // The text is reported as it was received.
+        if let Some(mirror) = mirror.map(Self::Mirror).filter(|it| it.to_string() == text) {
+            return mirror;
         }
         let peer = text.strip_prefix(PEER).and_then(|node| node.parse().ok());
         peer.map_or(Self::Unknown(text), Self::Peer)
@@ -500,7 +509,17 @@ mod tests {
 
     #[test]
     fn source_of_a_download_is_text_and_a_newer_one_is_kept() {
-        for text in ["Origin", "Peer:edge1.site", "Relay:a", "Peer:", ""] {
+        assert_eq!(DownloadSource::from("Mirror:2".to_owned()), DownloadSource::Mirror(2));
+        for text in [
+            "Origin",
+            "Mirror:8",
+            "Mirror:08",
+            "Mirror:",
+            "Peer:edge1.site",
+            "Relay:a",
+            "Peer:",
+            "",
+        ] {
             assert_eq!(DownloadSource::from(text.to_owned()).to_string(), text);
         }
         assert_eq!(DownloadSource::from("Origin".to_owned()), DownloadSource::Origin);

@@ -101,6 +101,10 @@ pub struct ServedModel {
     /// Expected SHA-256, 64 lower-case hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+    /// Further addresses of the same content, at most [`MAX_MIRRORS`](crate::MAX_MIRRORS). They are
+    /// tried in order after `url`, and do not identify the version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<String>,
     /// The directory in the container with one subdirectory per version, mounted read-only.
     pub directory: String,
 }

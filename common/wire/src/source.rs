@@ -362,6 +362,7 @@ mod tests {
                 url: "http://h/{a}".to_owned(),
                 format: "pb".to_owned(),
                 sha256: None,
+                mirrors: Vec::new(),
             }));
             let content = EncodedContent::new(&content);
             let insert = EncodedInsert { revision: Revision(revision), content };

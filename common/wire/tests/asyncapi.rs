@@ -168,6 +168,46 @@ fn every_example_decodes_and_encodes_to_the_same_json() {
     }
 }
 
+/// The examples of version 0.2, which are never changed: agents and controllers of that version
+/// send them.
+#[test]
+fn messages_of_0_2_keep_their_meaning() {
+    let messages: Value =
+        serde_json::from_slice(include_bytes!("golden/messages-0.2.json")).unwrap();
+    let messages = messages.as_object().unwrap();
+    assert_eq!(messages.len(), 11);
+    for (name, payloads) in messages {
+        for payload in payloads.as_array().unwrap() {
+            let again = encoded_again(name, payload);
+            let lost = lost(payload, &again, name);
+            let lost: Vec<_> =
+                lost.into_iter().filter(|place| !place.ends_with(".schemaVersion")).collect();
+            assert!(lost.is_empty(), "fields that version 0.2 sends are not read: {lost:?}");
+        }
+    }
+}
+
+/// The places of a value that another one has not, or has differently. It may have more fields.
+fn lost(value: &Value, other: &Value, place: &str) -> Vec<String> {
+    match (value, other) {
+        (Value::Object(fields), Value::Object(others)) => fields
+            .iter()
+            .flat_map(|(name, field)| {
+                let other = others.get(name).unwrap_or(&Value::Null);
+                lost(field, other, &format!("{place}.{name}"))
+            })
+            .collect(),
+        (Value::Array(items), Value::Array(others)) if items.len() == others.len() => items
+            .iter()
+            .zip(others)
+            .enumerate()
+            .flat_map(|(at, (item, other))| lost(item, other, &format!("{place}[{at}]")))
+            .collect(),
+        _ if value == other => Vec::new(),
+        _ => vec![place.to_owned()],
+    }
+}
+
 #[test]
 fn example_model_carries_its_content_hash() {
     let document = document();

@@ -20,7 +20,7 @@ use crate::{
         local_file, model_key, node_context, proxied, serving, transformed, wanted_aggregator,
         wanted_gateway, wanted_worker,
     },
-    model_server::container::version_containers,
+    model_server::container::{VersionInputs, version_containers},
     training::{
         container::{self, TaskInputs},
         paths::TaskPaths,
@@ -82,7 +82,12 @@ fn part(spec: &ModelServer, part: ServerPart, node: &NodeContext) -> ContainerSp
     });
     let model = LocalArtifact { path: "/data/x".into(), file: None };
     let version = ServedVersion::new(&spec, 1);
-    let containers = version_containers(&version, "uid", Some(&model), node);
+    let containers = version_containers(
+        &version,
+        "uid",
+        VersionInputs { model: Some(&model), values: None },
+        node,
+    );
     containers.part(part).unwrap().spec.clone()
 }
 

@@ -12,7 +12,7 @@ use neptune_agent_core::{
         artifact::{DownloadState, ImageState},
         problem::Problem,
         rollout::RolloutState,
-        served_version::ServedVersion,
+        served_version::{ServedVersion, id},
         server_part::{ProbeFailure, ServerPart, Slot},
     },
     model_server::{
@@ -26,6 +26,9 @@ use neptune_wire::{
 };
 use proptest::prelude::*;
 use serde_json::json;
+
+#[path = "rollout/values.rs"]
+mod values;
 
 const STEP: Duration = Duration::from_millis(500);
 
@@ -53,6 +56,8 @@ struct Simulation {
     target: ModelServer,
     download: DownloadState,
     image: ImageState,
+    /// Why the values of the target cannot be read.
+    values: Option<Problem>,
     now: Instant,
     /// The ID of the version that runs, since when, and whether its container exited.
     running: Option<(String, Instant, bool)>,
@@ -74,6 +79,7 @@ fn simulation(behaviors: &[(&str, Behavior)], target: &str) -> Simulation {
         target: serving(target, "replace"),
         download: DownloadState::Ready,
         image: ImageState::Ready,
+        values: None,
         now: start,
         running: None,
         probes: ProbeHistory::new(start),
@@ -93,6 +99,21 @@ fn serving(version: &str, reload: &str) -> ModelServer {
         "health": {"httpPath": "/v/{version}", "periodMs": 1000, "timeoutMs": 500, "startWithinMs": 60_000, "probationMs": 30_000},
     }))
     .unwrap()
+}
+
+/// The server with this version of its Secret, sealed to this key.
+fn with_secret(mut server: ModelServer, version: u32, key: &str) -> ModelServer {
+    let secret = json!([{"name": "s", "version": format!("u/{version}"), "keys": ["k"],
+        "sealKey": key, "sealed": format!("{key}-{version}")}]);
+    server.program.secrets = serde_json::from_value(secret).unwrap();
+    let config = json!([{"name": "c", "version": "u/1", "data": {"a": version.to_string()}}]);
+    server.program.configs = serde_json::from_value(config).unwrap();
+    server
+}
+
+fn unreadable() -> Problem {
+    let message = "Secret s cannot be opened".to_owned();
+    Problem { reason: WorkerReason::SecretUnreadable, message }
 }
 
 fn failure(message: &str) -> ProbeFailure {
@@ -174,6 +195,7 @@ impl Simulation {
                 download: self.download.clone(),
                 awaited_image: "i",
                 image: self.image.clone(),
+                values: self.values.as_ref(),
                 current,
                 last_good: good,
                 draining: InstanceState::Absent(None),
@@ -209,10 +231,11 @@ impl Simulation {
             assert!(kept.contains(&version.id()));
         }
         if self.state.last_good != before.last_good {
-            assert_eq!(
-                self.state.last_good, before.current,
-                "only a version on trial becomes the last good one"
-            );
+            let id = |version: &Option<ServedVersion>| {
+                version.as_ref().map(|version| version.id().to_owned())
+            };
+            let (good, tried) = (id(&self.state.last_good), id(&before.current));
+            assert!(good == tried || good == id(&before.last_good), "only one on trial is good");
         }
     }
 
@@ -225,6 +248,12 @@ impl Simulation {
 
     fn want(&mut self, version: &str) -> &mut Self {
         self.target = serving(version, "replace");
+        self
+    }
+
+    /// Gives the target this version of its Secret, sealed to this key.
+    fn with_secret(&mut self, version: u32, key: &str) -> &mut Self {
+        self.target = with_secret(self.target.clone(), version, key);
         self
     }
 
@@ -463,6 +492,7 @@ fn invalid_target_leaves_current_version() {
         download: DownloadState::Ready,
         awaited_image: "i",
         image: ImageState::Ready,
+        values: None,
         current: InstanceState::Up(&probes),
         last_good: InstanceState::Up(&probes),
         draining: InstanceState::Absent(None),
@@ -523,23 +553,32 @@ fn behavior() -> impl Strategy<Value = Behavior> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    /// For any sequence of targets: after the first good version, a good version is served in the
+    /// For any sequence of targets and values: after the first good version, a good version is served in the
     /// end, and the last target if that is healthy.
     #[test]
     fn rollout_converges_to_a_healthy_version(
         behaviors in prop::collection::vec(behavior(), 4),
-        targets in prop::collection::vec((0..4usize, 0..50u64), 1..8),
+        targets in prop::collection::vec(
+            (0..4usize, 0..50u64, 0..3u32, prop_oneof!["a", "b"], prop::bool::weighted(0.8)),
+            1..8,
+        ),
     ) {
         let names = ["1", "2", "3", "4"];
         let all: Vec<_> = names.iter().copied().zip(behaviors.iter().copied()).chain([("0", Behavior::Healthy)]).collect();
         let mut simulation = simulation(&all, "0");
         simulation.run(40);
         let mut last = 0;
-        for (index, seconds) in targets {
+        for (index, seconds, secret, key, is_readable) in targets {
             last = index;
-            simulation.want(names[index]).run(seconds);
+            simulation.values = (!is_readable).then(unreadable);
+            simulation.want(names[index]).with_secret(secret, &key).run(seconds);
         }
+        simulation.values = None;
         simulation.run(250);
+        let target = id(&simulation.target);
+        for version in simulation.state.kept_versions().filter(|it| it.id() == target) {
+            prop_assert_eq!(&version.serving.program, &simulation.target.program);
+        }
         if behaviors[last] == Behavior::Healthy {
             prop_assert_eq!(simulation.summary(), (Some(names[last]), Transition::UpToDate, Some(names[last])));
         } else {
@@ -569,6 +608,7 @@ fn server_with_two_versions_serves_higher_number() {
             download: DownloadState::Ready,
             awaited_image: "i",
             image: ImageState::Ready,
+            values: None,
             current: InstanceState::Up(&healthy),
             last_good: InstanceState::Up(&healthy),
             draining: InstanceState::Absent(None),
@@ -605,6 +645,7 @@ fn lower_version_is_served_after_higher_one_is_unloaded() {
             download: DownloadState::Ready,
             awaited_image: "i",
             image: ImageState::Ready,
+            values: None,
             current: InstanceState::Up(&healthy),
             last_good: InstanceState::Up(&healthy),
             draining,
@@ -648,6 +689,7 @@ fn server_reloads_another_version_but_no_other_change() {
         can_follow(&three, &four)
     };
     assert!(changed(|s| s.health.period_ms = 5) && changed(|s| s.hold = true));
+    assert!(changed(|s| *s = with_secret(s.clone(), 2, "b")), "values are no part of the version");
     assert!(
         !changed(|s| s.program.image.push('2'))
             && !changed(|s| s.port = 5)
@@ -737,6 +779,7 @@ fn server_that_does_not_find_its_model_in_an_archive_has_a_hint() {
             download: DownloadState::Ready,
             awaited_image: "i",
             image: ImageState::Ready,
+            values: None,
             current: InstanceState::Up(&probes),
             last_good: InstanceState::Absent(None),
             draining: InstanceState::Absent(None),
@@ -773,6 +816,7 @@ fn failed_transformer_is_rolled_back_with_its_reason() {
             download: DownloadState::Ready,
             awaited_image: "t2",
             image: ImageState::Ready,
+            values: None,
             current,
             last_good: current,
             draining: InstanceState::Absent(None),

@@ -2,11 +2,7 @@
 //! keep running. Which images to wait for is decided by the caller; a container start pulls its own
 //! image.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use jiff::Timestamp;
 use neptune_agent_core::{
@@ -14,6 +10,7 @@ use neptune_agent_core::{
     domain::artifact::{ImageEvent, ImageState},
 };
 use neptune_program::random::random;
+use neptune_registry_config::RegistryConfig;
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
@@ -26,8 +23,12 @@ pub struct ImagePulls<E> {
     entries: BTreeMap<String, PullEntry>,
 }
 
+/// The credentials with which an image is pulled, before those of the node.
+pub type PullLogins = Arc<Vec<RegistryConfig>>;
+
 struct PullEntry {
     task: AbortHandle,
+    logins: PullLogins,
     state: ImageState,
 }
 
@@ -36,21 +37,25 @@ impl<E: From<EngineEvent> + Send + 'static> ImagePulls<E> {
         Self { docker, events, entries: BTreeMap::new() }
     }
 
-    /// Sets the images to pull. Pulls of other images are aborted.
-    pub fn set_images(&mut self, wanted: &BTreeSet<String>) {
+    /// Sets the images to pull, each with its credentials. Pulls of other images are aborted. An image
+    /// that gets other credentials is pulled again, unless it is on the node.
+    pub fn set_images(&mut self, wanted: &BTreeMap<String, PullLogins>) {
         self.entries.retain(|image, entry| {
-            let is_wanted = wanted.contains(image);
+            let is_wanted = wanted
+                .get(image)
+                .is_some_and(|logins| *logins == entry.logins || entry.state == ImageState::Ready);
             if !is_wanted {
                 entry.task.abort();
             }
             is_wanted
         });
-        for image in wanted {
+        for (image, logins) in wanted {
             if !self.entries.contains_key(image) {
                 let (docker, events) = (Arc::clone(&self.docker), self.events.clone());
-                let task =
-                    tokio::spawn(pull_until_present(docker, image.clone(), events)).abort_handle();
-                let entry = PullEntry { task, state: ImageState::Pulling(None) };
+                let login = (image.clone(), Arc::clone(logins));
+                let task = tokio::spawn(pull_until_present(docker, login, events)).abort_handle();
+                let (logins, state) = (Arc::clone(logins), ImageState::Pulling(None));
+                let entry = PullEntry { task, logins, state };
                 self.entries.insert(image.clone(), entry);
             }
         }
@@ -87,7 +92,7 @@ impl<E: From<EngineEvent> + Send + 'static> ImagePulls<E> {
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn pull_until_present<E: From<EngineEvent>>(
     docker: Arc<Docker>,
-    image: String,
+    (image, logins): (String, PullLogins),
     events: mpsc::Sender<E>,
 ) {
     // The receiver is dropped only when the process exits.
@@ -101,7 +106,7 @@ async fn pull_until_present<E: From<EngineEvent>>(
             Ok(false) if pull_at <= Instant::now() => {
                 info!(image, "image pull started");
                 let pulled = tokio::select! {
-                    pulled = docker.pull_image(&image, &[], &events) => pulled,
+                    pulled = docker.pull_image(&image, &logins, &events) => pulled,
                     () = until_present(&docker, &image) => Ok(()),
                 };
                 match pulled {

@@ -7,9 +7,8 @@ use bollard::{
     query_parameters as query,
 };
 use futures::StreamExt as _;
-use neptune_agent_core::domain::{
-    outcome::StepOutcome, problem::Problem, registry_config::RegistryConfig,
-};
+use neptune_agent_core::domain::{outcome::StepOutcome, problem::Problem};
+use neptune_registry_config::RegistryConfig;
 use neptune_wire::WorkerReason;
 use tokio::sync::{Notify, mpsc};
 

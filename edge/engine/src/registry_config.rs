@@ -3,9 +3,7 @@
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
 use bollard::auth::DockerCredentials;
-use neptune_agent_core::domain::registry_config::{
-    RegistryConfig, RegistryLogin, registry, server_address,
-};
+use neptune_registry_config::{RegistryConfig, RegistryLogin, registry, server_address};
 
 /// What a pull gets from `imagePullSecrets` or the file of `--registry-config`.
 pub(crate) struct PullLogin {

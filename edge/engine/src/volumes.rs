@@ -1,8 +1,8 @@
-//! Lists the volumes of the node's workers.
+//! Lists the volumes that agents created.
 
 use std::collections::HashMap;
 
-use bollard::query_parameters as query;
+use bollard::{errors::Error as DockerError, models, query_parameters as query};
 use neptune_agent_core::domain::{observed_container::ContainerIdentity, volume::ObservedVolume};
 use neptune_wire::NodeName;
 
@@ -11,11 +11,8 @@ use crate::docker::{Docker, labels_of};
 impl Docker {
     /// The volumes with this node's labels; none if the engine does not list them.
     pub(crate) async fn volumes(&self, node: &NodeName) -> Vec<ObservedVolume> {
-        let filters = HashMap::from([("label".to_owned(), labels_of(node))]);
-        let options = query::ListVolumesOptionsBuilder::new().filters(&filters).build();
-        let listed = async { self.client()?.list_volumes(Some(options)).await };
-        let volumes = match listed.await {
-            Ok(listed) => listed.volumes.unwrap_or_default(),
+        let volumes = match self.labelled_volumes(labels_of(node)).await {
+            Ok(volumes) => volumes,
             Err(error) => {
                 tracing::debug!(%error, "the engine does not list volumes; none is removed now");
                 return Vec::new();
@@ -26,5 +23,15 @@ impl Docker {
             Some(ObservedVolume { name: volume.name, identity })
         });
         observed.collect()
+    }
+
+    /// All volumes with these labels.
+    pub(crate) async fn labelled_volumes(
+        &self,
+        labels: Vec<String>,
+    ) -> Result<Vec<models::Volume>, DockerError> {
+        let filters = HashMap::from([("label".to_owned(), labels)]);
+        let options = query::ListVolumesOptionsBuilder::new().filters(&filters).build();
+        Ok(self.client()?.list_volumes(Some(options)).await?.volumes.unwrap_or_default())
     }
 }

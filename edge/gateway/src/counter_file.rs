@@ -4,25 +4,20 @@
 //! One record is overwritten in place, in the page cache: it survives the end of the process and
 //! not that of the machine. After another boot a record counts only if it was closed.
 
+pub mod slot;
+
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     io,
-    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tracing::{info, warn};
+use tracing::info;
 
+use self::slot::{FORMAT, SIZE};
 use crate::decision::Totals;
-
-/// The format that this program writes and reads.
-const FORMAT: u32 = 1;
-/// The bytes of a record: more than the longest one, and within one page.
-const SIZE: usize = 1024;
-/// File of the kernel with the identity of the machine's boot.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The content of the file, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,17 +63,11 @@ impl CounterFile {
     /// # Errors
     /// It cannot be written, or another process uses it.
     pub fn open(state: &Path, now: Timestamp) -> io::Result<Self> {
-        let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
-        Self::open_at(&counter_path(state), boot.trim(), now)
+        Self::open_at(&counter_path(state), &slot::boot_id(), now)
     }
 
     fn open_at(path: &Path, boot: &str, now: Timestamp) -> io::Result<Self> {
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => io::Error::other("another process uses it"),
-            TryLockError::Error(error) => error,
-        })?;
+        let file = slot::open_locked(path)?;
         let before = read(path);
         let was_killed = before.as_ref().is_ok_and(|record| !record.is_closed);
         let earlier = before.and_then(|record| continued(&record, boot)).unwrap_or_else(|reason| {
@@ -118,13 +107,8 @@ impl CounterFile {
         }
         if let Err(problem) = self.put(totals, false) {
             self.is_failing = true;
-            let removed = fs::remove_file(&self.path).err();
-            let removed = removed.map(|error| format!(", nor removed: {error}"));
-            warn!(
-                "{} is not written: {problem}{}; a kill loses the samples of up to a second",
-                self.path.display(),
-                removed.unwrap_or_default()
-            );
+            let consequence = "a kill loses the samples of up to a second";
+            slot::abandon(&self.path, &problem, consequence);
         }
     }
 
@@ -143,25 +127,13 @@ impl CounterFile {
     fn put(&mut self, totals: &Totals, is_closed: bool) -> io::Result<()> {
         self.record.is_closed = is_closed;
         self.record.totals = self.earlier.totals.plus(totals);
-        self.buffer.clear();
-        serde_json::to_writer(&mut self.buffer, &self.record)?;
-        if self.buffer.len() >= SIZE {
-            return Err(io::Error::other("the record is too long"));
-        }
-        // The rest of a longer record is overwritten.
-        self.buffer.resize(SIZE - 1, b' ');
-        self.buffer.push(b'\n');
-        // One call, so that a kill leaves the record before or this one.
-        let written = self.file.write_at(&self.buffer, 0)?;
-        if written == SIZE { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+        slot::put(&self.file, &mut self.buffer, 0, Some(&self.record))
     }
 }
 
 /// The counters beside a state file.
 fn counter_path(state: &Path) -> PathBuf {
-    let mut name = state.file_name().unwrap_or_default().to_owned();
-    name.push(".counters");
-    state.with_file_name(name)
+    slot::beside(state, ".counters")
 }
 
 fn read(path: &Path) -> Result<Record, String> {
@@ -179,9 +151,7 @@ fn read(path: &Path) -> Result<Record, String> {
 
 /// The sum of a record that can be continued. The reason, if it cannot.
 fn continued(record: &Record, boot: &str) -> Result<Earlier, String> {
-    if !record.is_closed && (boot.is_empty() || record.boot != boot) {
-        return Err("the machine stopped while samples were counted".to_owned());
-    }
+    slot::is_continued(record.is_closed, (&record.boot, boot))?;
     Ok(Earlier { since: record.since, totals: record.totals })
 }
 
@@ -259,24 +229,11 @@ mod tests {
 
     #[test]
     fn longest_record_fits() {
-        let all = u64::MAX / 2;
-        let longest = Totals {
-            inference: all,
-            hard: all,
-            cloud: all,
-            fallback: all,
-            over_budget: all,
-            unjudged: all,
-            shadow: all,
-            agreed: all,
-            deadline: all,
-            tiers: std::iter::repeat_n(all, neptune_wire::MAX_TIERS).collect(),
-        };
         let folder = tempfile::tempdir().unwrap();
         let boot = "01234567-89ab-cdef-0123-456789abcdef";
         let now = time(0) + jiff::SignedDuration::from_nanos(123_456_789);
         let mut file = CounterFile::open_at(&folder.path().join("c"), boot, now).unwrap();
-        file.put(&longest, false).unwrap();
+        file.put(&Totals::all(u64::MAX / 2), false).unwrap();
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub enum Error {
         /// The field that is wrong, and what to do.
         source: ConfigError,
     },
+    /// The certificate or its key cannot be used.
+    #[error("{0}")]
+    Certificate(String),
     /// The cloud's client cannot be built.
     #[error("cloud: {0}")]
     Cloud(String),
@@ -62,7 +65,10 @@ impl Error {
     /// Whether another start with the same files and options fails as well.
     pub const fn is_configuration(&self) -> bool {
         match self {
-            Self::ReadConfig { .. } | Self::Config { .. } | Self::Report(_) => true,
+            Self::ReadConfig { .. }
+            | Self::Config { .. }
+            | Self::Certificate(_)
+            | Self::Report(_) => true,
             Self::Calibrate(error) => error.is_configuration(),
             _ => false,
         }

@@ -26,14 +26,15 @@ pub use self::{
 };
 use crate::{
     capture::Capture,
+    clients::{Clients, Keys},
     clock,
-    config::{AllowedHosts, Config, Protocol, Rule},
+    config::{AllowedHosts, Client, Config, Protocol, Rule},
     counter_file::{CounterFile, Earlier},
     decision::{CloudState, Decisions, Outcome},
     error::Error,
     metrics::Metrics,
     protocol::completion::Probed,
-    server::{BodyRoom, RequestError, Wire, check_request},
+    server::{BodyRoom, RequestError, Tls, Wire, check_request},
     upstream::{CloudClient, EdgeClient},
 };
 
@@ -48,7 +49,13 @@ pub struct Gateway {
     earlier: Option<Earlier>,
     /// Why the changed configuration is not used.
     configuration_problem: Mutex<Option<String>>,
+    /// Why the certificate of the configuration is not used.
+    certificate_problem: Mutex<Option<String>>,
     capture: RwLock<Option<Arc<Capture>>>,
+    /// The counts and the rates of the clients.
+    pub clients: Clients,
+    /// The TLS of the listeners for clients.
+    pub tls: Arc<Tls>,
     /// The Prometheus metrics of the gateway.
     pub metrics: Metrics,
     /// Samples that are compared after their answer.
@@ -66,6 +73,8 @@ pub struct Service {
     pub rule: Rule,
     /// The route pins: headers with which a client keeps its request at the edge.
     pub pins: Vec<(HeaderName, HeaderValue)>,
+    /// The keys of the clients; without any, requests need none.
+    pub keys: Keys,
     /// The client of the edge's model server over REST.
     pub edge: EdgeClient,
     /// The client of the edge's model server over gRPC; `None` without `edge.grpcAddress`.
@@ -97,6 +106,7 @@ impl Service {
             settings: config.hard_example.settings(config.protocol).map_err(invalid)?,
             rule: config.hard_example.rule(config.protocol).map_err(invalid)?,
             pins: config.pins().map_err(invalid)?,
+            keys: Keys::new(&config.clients),
             edge: EdgeClient::new(&config.edge.address, Wire::Rest),
             edge_grpc: config.edge.grpc_address.as_ref().map(|a| EdgeClient::new(a, Wire::Grpc)),
             cloud: CloudClient::new(&config)?,
@@ -195,7 +205,12 @@ impl Service {
 
 impl Gateway {
     /// Starts with a configuration. `queue` is the number of shadows that may wait.
-    pub fn new(service: Service, counters: Option<CounterFile>, queue: usize) -> Arc<Self> {
+    pub fn new(
+        service: Service,
+        counters: Option<CounterFile>,
+        clients: Clients,
+        queue: usize,
+    ) -> Arc<Self> {
         let mut decisions = Decisions::new(service.settings, service.cloud.is_some(), clock::now());
         if let Some(version) = &service.config.edge.model_version {
             decisions.set_version(version);
@@ -203,6 +218,7 @@ impl Gateway {
         let metrics = Metrics::default();
         let capture = service.config.capture.clone();
         let capture = capture.map(|config| Capture::start(config, metrics.capture.clone()));
+        clients.configure(&service.config.clients, (clock::now(), clock::timestamp()));
         let gateway = Self {
             capture: RwLock::new(capture),
             service: RwLock::new(Arc::new(service)),
@@ -210,6 +226,9 @@ impl Gateway {
             earlier: counters.as_ref().map(CounterFile::earlier),
             counters: Mutex::new(counters),
             configuration_problem: Mutex::default(),
+            certificate_problem: Mutex::default(),
+            clients,
+            tls: Arc::default(),
             shadows: Arc::new(ShadowQueue::new(queue, metrics.dropped_shadows.clone())),
             metrics,
         };
@@ -242,8 +261,14 @@ impl Gateway {
 
     /// Counts the answered samples of a request. They are on record when this returns, so call it
     /// before the client gets its answer. `tiers` has which tier above answered, for those that one
-    /// did.
-    pub fn count(&self, outcomes: &[Outcome], tiers: &[usize]) {
+    /// did, and `client` is the one whose request it is, if there are clients.
+    pub fn count(&self, outcomes: &[Outcome], tiers: &[usize], client: Option<&Client>) {
+        if let Some(client) = client {
+            self.clients.count(client, outcomes, tiers);
+            for outcome in outcomes {
+                self.metrics.client_sample(&client.name, outcome.as_str());
+            }
+        }
         let mut decisions = self.decisions();
         for tier in tiers {
             decisions.count_tier(*tier);
@@ -277,6 +302,7 @@ impl Gateway {
 
     /// Closes the record of the counters: no more samples are counted.
     pub fn close_counters(&self) {
+        self.clients.close();
         let totals = *self.decisions().totals();
         let closed = self.counters.lock().take().map(|counters| counters.close(&totals));
         if let Some(Err(problem)) = closed {
@@ -290,9 +316,20 @@ impl Gateway {
         *self.configuration_problem.lock() = problem;
     }
 
-    /// Why the changed configuration is not used.
+    /// Why the certificate of the configuration is not used.
+    pub fn certificate_problem(&self) -> Option<String> {
+        self.certificate_problem.lock().clone()
+    }
+
+    /// Records why the certificate is not used; `None` if it is, or if there is none.
+    pub fn set_certificate_problem(&self, problem: Option<String>) {
+        *self.certificate_problem.lock() = problem;
+    }
+
+    /// Why the changed configuration, or the certificate that it names, is not used.
     pub fn configuration_problem(&self) -> Option<String> {
-        self.configuration_problem.lock().clone()
+        let configuration = self.configuration_problem.lock().clone();
+        configuration.or_else(|| self.certificate_problem.lock().clone())
     }
 
     /// Puts another configuration in force. Requests in flight keep theirs.
@@ -321,6 +358,8 @@ impl Gateway {
                 decisions.reset_breaker();
             }
         }
+        let clients = &service.config.clients;
+        self.clients.configure(clients, (clock::now(), clock::timestamp()));
         *self.service.write() = Arc::new(service);
     }
 

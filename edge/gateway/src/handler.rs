@@ -2,6 +2,7 @@
 
 mod capture;
 mod chat;
+mod client;
 mod cloud;
 mod cloud_stream;
 mod completion;
@@ -58,6 +59,8 @@ pub struct Exchange {
     pub gateway: Arc<Gateway>,
     /// The configuration in force when the request began.
     pub service: Arc<Service>,
+    /// The position in the configuration of the client whose key the request has.
+    pub client: Option<usize>,
     /// Time at which the request began.
     pub started: Instant,
     /// The time spent waiting for model servers.
@@ -103,9 +106,10 @@ impl Exchange {
         self.client_limit(head).map_or(limit, |client| limit.min(client))
     }
 
-    /// Whether the request stays at the edge, by a route pin or because it is a comparison.
+    /// Whether the request stays at the edge: by a route pin, because its client never uploads, or
+    /// because it is a comparison.
     fn is_pinned(&self, head: &Parts) -> bool {
-        self.hops.is_shadow || self.service.is_pinned(&head.headers)
+        self.hops.is_shadow || self.never_uploads() || self.service.is_pinned(&head.headers)
     }
 
     fn error(&self, status: StatusCode, message: &str) -> Answer {
@@ -163,7 +167,7 @@ pub async fn handle(
     request: Request<Incoming>,
 ) -> Answer {
     let service = gateway.service();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let hosts = service.config.allowed_hosts.on(entrance.is_loopback);
     let checked = gateway.check(entrance.server, &parts, hosts);
     let hides_cors = hides_cors(&parts.headers, hosts);
@@ -174,6 +178,7 @@ pub async fn handle(
         wire,
         gateway,
         service,
+        client: None,
         place: None,
         held,
         answers,
@@ -186,6 +191,9 @@ pub async fn handle(
     };
     if let Err(problem) = checked {
         return exchange.finish(exchange.error(problem.status(), &problem.to_string()));
+    }
+    if let Some(refused) = exchange.identify(&mut parts) {
+        return exchange.finish(refused);
     }
     match hops {
         Ok(hops) => exchange.hops = hops,
@@ -279,6 +287,7 @@ impl Exchange {
 
     /// Counts the request with its status and the time that the gateway added.
     fn finish(&self, answer: Answer) -> Answer {
+        self.record_client();
         let added = clock::now().saturating_duration_since(self.started);
         self.gateway.metrics.request(
             &self.service.config.service,

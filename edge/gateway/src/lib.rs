@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `decision`, `metrics` | nothing |
 //! | `counter_file` | `decision` |
+//! | `clients` | `config`, `counter_file`, `decision` |
 //! | `protocol` | `config` |
 //! | `server` | `config`, `protocol` |
 //! | `upstream` | `config`, `protocol`, `server` |
@@ -21,6 +22,7 @@
 pub mod calibrate;
 mod capture;
 pub mod cli;
+mod clients;
 pub mod clock;
 pub mod command;
 mod counter_file;

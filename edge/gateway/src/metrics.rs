@@ -16,6 +16,9 @@ use crate::decision::{CloudState, Decisions};
 
 /// Series for gateways of a chain: eight gateways with seven decisions each.
 const MAX_TIER_SERIES: u64 = 64;
+/// Series of requests and samples by client: 64 clients with 15 series each. Those of removed
+/// clients stay until a restart.
+const MAX_CLIENT_SERIES: u64 = 1024;
 
 type Number = Gauge<f64, AtomicU64>;
 
@@ -44,6 +47,18 @@ struct ByDecision {
 struct ByTier {
     tier: String,
     decision: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByClientResult {
+    client: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByClientDecision {
+    client: String,
+    decision: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -100,6 +115,10 @@ pub struct Metrics {
     tiers: Family<ByTier, Counter>,
     /// Series of `tiers`: their names come from other gateways.
     tier_series: AtomicU64,
+    client_requests: Family<ByClientResult, Counter>,
+    client_samples: Family<ByClientDecision, Counter>,
+    /// Number of series of both counters so far.
+    client_series: AtomicU64,
     added: Histogram,
     upstream: Family<BySide, Histogram>,
     first_token: Family<BySide, Histogram>,
@@ -139,6 +158,9 @@ impl Default for Metrics {
             samples: Family::default(),
             tiers: Family::default(),
             tier_series: AtomicU64::default(),
+            client_requests: Family::default(),
+            client_samples: Family::default(),
+            client_series: AtomicU64::default(),
             added: Histogram::new(program::FAST_BUCKETS),
             upstream: Family::new_with_constructor(upstream),
             first_token: Family::new_with_constructor(upstream),
@@ -192,6 +214,10 @@ impl Metrics {
         r.register("psi", help, self.psi.clone());
         let help = "Samples of a chain of gateways, by gateway and its decision";
         r.register("tier_samples", help, self.tiers.clone());
+        let help = "Requests with a key of a client, by result";
+        r.register("client_requests", help, self.client_requests.clone());
+        let help = "Answered samples of a client, by decision";
+        r.register("client_samples", help, self.client_samples.clone());
         let help = "Samples to capture, by result";
         r.register("capture_samples", help, self.capture.samples.clone());
         let help = "Size of the captured records, in bytes";
@@ -217,6 +243,29 @@ impl Metrics {
         if is_known || self.tier_series.fetch_add(1, Ordering::Relaxed) < MAX_TIER_SERIES {
             self.tiers.get_or_create(&labels).inc();
         }
+    }
+
+    /// A request of a client was accepted, or refused.
+    pub fn client_request(&self, client: &str, result: &'static str) {
+        let labels = ByClientResult { client: client.to_owned(), result };
+        let is_known = self.client_requests.get(&labels).is_some();
+        if is_known || self.has_client_series() {
+            self.client_requests.get_or_create(&labels).inc();
+        }
+    }
+
+    /// A sample of a client was answered.
+    pub fn client_sample(&self, client: &str, decision: &'static str) {
+        let labels = ByClientDecision { client: client.to_owned(), decision };
+        let is_known = self.client_samples.get(&labels).is_some();
+        if is_known || self.has_client_series() {
+            self.client_samples.get_or_create(&labels).inc();
+        }
+    }
+
+    /// Whether there is room for one more series of a client, which is then taken.
+    fn has_client_series(&self) -> bool {
+        self.client_series.fetch_add(1, Ordering::Relaxed) < MAX_CLIENT_SERIES
     }
 
     /// A sample was judged.
@@ -278,6 +327,8 @@ mod tests {
         metrics.request("assistant", "oip", 200, Duration::ZERO);
         metrics.sample("easy");
         metrics.tier("assistant", "easy");
+        metrics.client_request("hall", "accepted");
+        metrics.client_sample("hall", "easy");
         metrics.upstream(Side::Edge, Duration::ZERO);
         metrics.first_token(Side::Edge, Duration::ZERO);
         metrics.shadow(true);
@@ -295,12 +346,17 @@ mod tests {
     }
 
     #[test]
-    fn names_from_other_gateways_create_a_bounded_number_of_series() {
+    fn names_of_other_gateways_and_clients_create_a_bounded_number_of_series() {
         let metrics = sampled();
         for number in 0..1000 {
             metrics.tier(&format!("tier{number}"), "easy");
         }
+        for number in 0..2000 {
+            metrics.client_request(&format!("client{number}"), "accepted");
+        }
         let page = program::encode(&metrics.registry);
+        let series = page.lines().filter(|line| line.starts_with("neptune_gateway_client_"));
+        assert_eq!(series.count() as u64, MAX_CLIENT_SERIES);
         let series = page.lines().filter(|line| line.starts_with("neptune_gateway_tier_samples_"));
         assert_eq!(series.count() as u64, MAX_TIER_SERIES);
     }

@@ -86,7 +86,7 @@ pub fn start(
     let server = tokio::spawn(async move {
         // The proxy has no page for metrics; refused connections are in its log.
         let counted = CountedAs { server: "proxy", refusals: &Refusals::default() };
-        serve(listener, Wire::Rest, LIMITS, counted, stop, handle).await;
+        serve(listener, (Wire::Rest, None), LIMITS, counted, stop, handle).await;
     });
     Ok(RunningProxy { address, server })
 }

@@ -2,18 +2,23 @@
 
 use std::{
     fs,
+    io::Read as _,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
+use neptune_program::served_key::certified_key;
 use tracing::{error, info, warn};
 
 use crate::{
-    config::Config,
+    config::{Config, Tls},
     error::Error,
     gateway::{Gateway, Service},
     upstream::read_token,
 };
+
+/// The longest file of a certificate or key in bytes.
+const MAX_PEM: u64 = 1024 * 1024;
 
 /// The files, as they were read last.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub struct Files {
     token_problem: Option<String>,
     /// The token file that was read last.
     token: Option<WrittenFile>,
+    /// The content of the certificate and of its key that was read last.
+    certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A file in one state: another one after each write.
@@ -45,7 +52,13 @@ impl WrittenFile {
 impl Files {
     /// The files of a configuration.
     pub fn new(config: &Path) -> Self {
-        Self { config: config.to_owned(), content: Vec::new(), token_problem: None, token: None }
+        Self {
+            config: config.to_owned(),
+            content: Vec::new(),
+            token_problem: None,
+            token: None,
+            certificate: None,
+        }
     }
 
     /// Reads the configuration.
@@ -105,6 +118,79 @@ impl Files {
     }
 }
 
+impl Files {
+    /// Uses the certificate of the configuration. One that cannot be used is logged and reported,
+    /// and the one before stays; without any, handshakes fail.
+    pub fn refresh_certificate(&mut self, gateway: &Gateway) {
+        let service = gateway.service();
+        let Some(tls) = &service.config.tls else {
+            gateway.tls.require(false);
+            gateway.set_certificate_problem(None);
+            self.certificate = None;
+            return;
+        };
+        gateway.tls.require(true);
+        let problem = match read_certificate(tls) {
+            Err(problem) => {
+                self.certificate = None;
+                problem
+            }
+            Ok(read) if self.certificate.as_ref() == Some(&read) => return,
+            Ok(read) => {
+                let set = gateway.tls.set(&read.0, &read.1);
+                self.certificate = Some(read);
+                match set {
+                    Ok(()) => {
+                        info!("the certificate {} is presented", tls.cert_file.display());
+                        gateway.set_certificate_problem(None);
+                        return;
+                    }
+                    Err(why) => format!(
+                        "tls.certFile {} and tls.keyFile {}: {why}",
+                        tls.cert_file.display(),
+                        tls.key_file.display()
+                    ),
+                }
+            }
+        };
+        let problem = if gateway.tls.has_certificate() {
+            problem
+        } else {
+            format!("{problem}, so no client can connect")
+        };
+        if gateway.certificate_problem().as_ref() != Some(&problem) {
+            error!("{problem}; correct the files of gateway.tls, which are read again");
+            gateway.set_certificate_problem(Some(problem));
+        }
+    }
+
+    /// Checks that the certificate of a configuration can be used.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn check_certificate(config: &Config) -> Result<(), Error> {
+        let Some(tls) = &config.tls else { return Ok(()) };
+        let (chain, key) = read_certificate(tls).map_err(Error::Certificate)?;
+        let checked = certified_key(&chain, &key).map(drop);
+        checked.map_err(|why| Error::Certificate(format!("tls: {why}")))
+    }
+}
+
+/// The content of both files.
+fn read_certificate(tls: &Tls) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let read = |field: &str, path: &Path| {
+        let problem = |error: String| format!("{field} {}: {error}", path.display());
+        let file = fs::File::open(path).map_err(|error| problem(error.to_string()))?;
+        let mut content = Vec::new();
+        let read = file.take(MAX_PEM).read_to_end(&mut content);
+        match read.map_err(|error| problem(error.to_string()))? as u64 {
+            MAX_PEM => Err(problem(format!("it has {MAX_PEM} bytes or more"))),
+            _ => Ok(content),
+        }
+    };
+    Ok((read("tls.certFile", &tls.cert_file)?, read("tls.keyFile", &tls.key_file)?))
+}
+
 /// Applies what changed. An invalid configuration is logged and reported, and the one in force
 /// stays.
 pub fn refresh(gateway: &Gateway, files: &mut Files) {
@@ -141,4 +227,5 @@ pub fn refresh(gateway: &Gateway, files: &mut Files) {
         }
     }
     files.refresh_token(gateway);
+    files.refresh_certificate(gateway);
 }

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use neptune_cascade::{agreement::Estimate, breaker::BreakerSettings, policy::Goal};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
-    CaptureReport, Counters, EarlierRuns, Figure, GatewayReport, GatewaySignal, WorkerInfo,
-    WorkerTaskInfo,
+    CaptureReport, ClientReport, Counters, EarlierRuns, Figure, GatewayReport, GatewaySignal,
+    WorkerInfo, WorkerTaskInfo,
 };
 use tokio::{
     net::TcpStream,
@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use crate::{
     capture::CaptureState,
     cli::ReportArgs,
+    clients::{ClientCounts, ClientEntry},
     clock,
     config::{Protocol, Rule},
     counter_file::Earlier,
@@ -111,8 +112,13 @@ impl Publisher {
             let cloud = decisions.cloud_state(clock::now());
             let problem = self.gateway.configuration_problem();
             let capture = self.gateway.capture().map(|capture| capture.state());
-            let report =
-                gateway_report(&service, &decisions, cloud, problem.as_deref(), capture.as_ref());
+            let clients = self.gateway.clients.entries(&service.config.clients);
+            let beside = Beside {
+                configuration: problem.as_deref(),
+                capture: capture.as_ref(),
+                clients: &clients,
+            };
+            let report = gateway_report(&service, &decisions, cloud, beside);
             let times = (self.started, clock::timestamp());
             message(&self.identity, times, (decisions.totals(), self.gateway.earlier()), report)
         };
@@ -159,13 +165,23 @@ async fn listen(mut events: LinkEvents) {
     }
 }
 
+/// What a report has beside the decisions.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside<'a> {
+    /// Why the configuration or the certificate is not used.
+    pub configuration: Option<&'a str>,
+    /// The state of the capture, if there is one.
+    pub capture: Option<&'a CaptureState>,
+    /// The counts of the clients by name, in the order of the configuration.
+    pub clients: &'a [(String, ClientEntry)],
+}
+
 /// The states and figures beside the counters.
 pub fn gateway_report(
     service: &Service,
     decisions: &Decisions,
     cloud: CloudState,
-    configuration: Option<&str>,
-    capture: Option<&CaptureState>,
+    Beside { configuration, capture, clients }: Beside<'_>,
 ) -> GatewayReport {
     let policy = decisions.policy();
     let estimate = policy.agreement();
@@ -223,9 +239,25 @@ pub fn gateway_report(
             dropped: state.dropped,
             bytes: state.bytes,
         }),
+        clients: clients.iter().map(client_report).collect(),
         problems: problems(&facts),
     }
     .bounded()
+}
+
+fn client_report((name, entry): &(String, ClientEntry)) -> ClientReport {
+    let ClientCounts { requests, refused, samples } = entry.counts;
+    ClientReport {
+        name: name.clone(),
+        since: format!("{:.0}", entry.since),
+        requests,
+        refused,
+        samples: samples.inference,
+        cloud: samples.cloud,
+        fallback: samples.fallback,
+        over_budget: samples.over_budget,
+        unjudged: samples.unjudged,
+    }
 }
 
 /// Returns the outputs from which the confidence is computed.
@@ -325,7 +357,7 @@ mod tests {
         let permit = decisions.permit(clock::now()).unwrap();
         decisions.failed(permit, Failure::TokenRefused, clock::now(), 0.5);
         let cloud = decisions.cloud_state(clock::now());
-        let report = gateway_report(&service, &decisions, cloud, None, None);
+        let report = gateway_report(&service, &decisions, cloud, Beside::default());
         let earlier = Earlier { since: start, totals: *decisions.totals() };
         let totals = (decisions.totals(), Some(earlier));
         let report = serde_json::to_value(message(&identity, (start, start), totals, report));

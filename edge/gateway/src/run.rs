@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     cli::ReportArgs,
+    clients::{ClientFile, Clients},
     clock,
     config::{MetricsAddress, Protocol},
     counter_file::CounterFile,
@@ -28,7 +29,7 @@ use crate::{
     gateway::{Gateway, Service},
     handler, probe,
     reload::{self, Files},
-    report::{Reporter, gateway_report},
+    report::{Beside, Reporter, gateway_report},
     server::{
         Answer, CountedAs, Entrance, Limits, Listener, Wire, boxed, json as json_answer, serve,
         unix, whole,
@@ -92,12 +93,14 @@ pub fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     let service = Service::new(config)?;
     let counters = counters(&service);
     let was_killed = counters.as_ref().is_some_and(CounterFile::was_killed);
-    let gateway = Gateway::new(service, counters, SHADOWS);
+    let clients = clients(&service);
+    let gateway = Gateway::new(service, counters, clients, SHADOWS);
     resume(&gateway);
     if was_killed {
         gateway.decisions().forget_burst();
     }
     files.refresh_token(&gateway);
+    files.refresh_certificate(&gateway);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(handler::compare(Arc::clone(&gateway)));
@@ -117,7 +120,7 @@ pub fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
                 let refusals = pages.metrics.refusals.clone();
                 let counted = CountedAs { server: PAGES, refusals: &refusals };
                 let handle = move |request| std::future::ready(page_on(&pages, entrance, request));
-                serve(listener, Wire::Rest, limits, counted, stopped, handle).await;
+                serve(listener, (Wire::Rest, None), limits, counted, stopped, handle).await;
             });
         }
         Some(Pages::Unix(listener)) => {
@@ -134,12 +137,13 @@ pub fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
             Wire::Grpc => "grpc",
         };
         let entrance = listener.entrance(server);
+        let tls = Some(shared.tls.listener(wire.alpn()));
         tokio::spawn(async move {
             let refusals = shared.metrics.refusals.clone();
             let counted = CountedAs { server, refusals: &refusals };
             let handle =
                 move |request| handler::handle(Arc::clone(&shared), (entrance, wire), request);
-            serve(listener, wire, limits, counted, until(stopped), handle).await;
+            serve(listener, (wire, tls), limits, counted, until(stopped), handle).await;
         })
     };
     let mut servers = vec![serve_on(listener, Wire::Rest, stopped.clone())];
@@ -204,6 +208,16 @@ fn counters(service: &Service) -> Option<CounterFile> {
         warn!("no counters in {folder}: {problem}; a kill loses the samples of up to a second");
     }
     opened.ok()
+}
+
+/// The counts of clients by earlier processes, and the file of this one.
+fn clients(service: &Service) -> Clients {
+    let opened = service.config.state.as_deref().map(ClientFile::open);
+    let opened = opened.transpose().unwrap_or_else(|problem| {
+        warn!("no counters of clients beside the state: {problem}; a restart begins them again");
+        None
+    });
+    Clients::new(opened, clock::now())
 }
 
 /// Continues the state of the last run.
@@ -317,8 +331,13 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
     let (service, configuration) = (gateway.service(), gateway.configuration_problem());
     let decisions = gateway.decisions();
     let totals = decisions.totals();
-    let report =
-        gateway_report(&service, &decisions, cloud, configuration.as_deref(), capture.as_ref());
+    let clients = gateway.clients.entries(&service.config.clients);
+    let beside = Beside {
+        configuration: configuration.as_deref(),
+        capture: capture.as_ref(),
+        clients: &clients,
+    };
+    let report = gateway_report(&service, &decisions, cloud, beside);
     let is_openai = service.protocol() == Protocol::Openai;
     json!({
         "service": service.config.service,
@@ -344,6 +363,7 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
             "deadline": totals.deadline, "tiers": totals.tiers,
         },
         "capture": report.capture,
+        "clients": report.clients,
         "time": clock::timestamp().to_string(),
     })
 }
@@ -354,5 +374,6 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
 /// What is wrong with it.
 pub fn check(path: &Path) -> Result<(), Error> {
     let config = Files::new(path).read_config()?;
+    Files::check_certificate(&config)?;
     Service::new(config).map(|_| ())
 }

@@ -5,6 +5,7 @@ mod answer;
 mod body;
 mod check;
 mod grpc;
+mod tls;
 pub mod unix;
 
 pub use self::{
@@ -16,4 +17,5 @@ pub use self::{
     },
     check::{RequestError, check_request, has_content_coding, hides_cors, remove_cors},
     grpc::{GrpcBody, finished, grpc_answer, grpc_error, grpc_status, status_of},
+    tls::Tls,
 };

@@ -10,4 +10,4 @@ from neptune_worker.training import Round
 from neptune_worker.worker import Answer, Worker
 
 __all__ = ["Answer", "Round", "SettingError", "Worker", "rules"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -10,6 +10,14 @@ from neptune_worker.settings import Settings
 Metric = Union[int, float, str]
 
 
+def finite(what: str, value: float) -> float:
+    """Return the number, or raise ValueError with its name if it is infinite or not a number."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is {number}; it must be finite")
+    return number
+
+
 @dataclass
 class Counters:
     """Numbers since the start of the process. They only grow."""
@@ -45,8 +53,8 @@ class Models:
         A newer value of a key replaces the older one. Raises ValueError for one that is not finite.
         """
         for key, value in metrics.items():
-            if not isinstance(value, str) and not math.isfinite(value):
-                raise ValueError(f"metric {key!r} is {value}; it must be finite")
+            if not isinstance(value, str):
+                finite(f"metric {key!r}", value)
         own = self.next if is_next else self.own
         known = own if model is None else self.others.setdefault(model, {})
         # Numbers of NumPy become those of Python.

@@ -1,13 +1,13 @@
 """A training program's round: task, weights and data from the environment, and its checked output."""
 
 import json
-import math
 import os
 import pathlib
 import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
+from neptune_worker.report import finite
 from neptune_worker.settings import SettingError
 
 if TYPE_CHECKING:
@@ -144,9 +144,9 @@ class Round:
         if steps is not None:
             result["steps"] = int(steps)
         if loss is not None:
-            result["loss"] = _finite("loss", loss)
+            result["loss"] = finite("loss", loss)
         if metrics:
-            result["metrics"] = {key: _finite(f"metric {key!r}", value) for key, value in metrics.items()}
+            result["metrics"] = {key: finite(f"metric {key!r}", value) for key, value in metrics.items()}
         return result
 
     def _write(self, result: dict[str, Any]) -> None:
@@ -158,13 +158,6 @@ class Round:
         if not value:
             raise SettingError(f"{name} is not set: the agent sets it for a task, see docs/training-program.md")
         return value
-
-
-def _finite(what: str, value: float) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{what} is {number}; it must be finite")
-    return number
 
 
 def _numpy() -> Any:

@@ -3,6 +3,7 @@
 import _thread
 import logging
 import os
+import queue
 import signal
 import threading
 from collections.abc import Mapping, Sequence
@@ -49,15 +50,14 @@ class Worker:
         """Read the environment. Raises SettingError with the name of an invalid variable."""
         self._settings = Settings(os.environ if environ is None else environ)
         self._stopping = threading.Event()
-        self._reporter = Reporter(self._settings, self._request_model)
+        self._requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reporter = Reporter(self._settings, self._requests.put)
         cloud = self._settings.cloud
         self._cloud = Cloud(cloud, self._settings.predict_path) if cloud is not None else None
         self._rule: Optional[rules.Rule] = None
         self._handlers: dict[int, Any] = {}
         self._reload: Optional[Callable[[str], None]] = None
         self._reloads: Optional[threading.Thread] = None
-        self._requested: Optional[str] = None
-        self._requests = threading.Condition()
 
     def __enter__(self) -> "Worker":
         """Handle SIGTERM and SIGINT, if this is the main thread, and begin to report."""
@@ -205,17 +205,12 @@ class Worker:
         if self._cloud is not None:
             self._cloud.stop()
 
-    def _request_model(self, path: str) -> None:
-        with self._requests:
-            self._requested = path
-            self._requests.notify_all()
-
     def _follow_model(self) -> None:
         while not self.stopping:
-            with self._requests:
-                while self._requested is None:
-                    self._requests.wait()
-                path, self._requested = self._requested, None
+            path = self._requests.get()
+            # Of several versions only the last one is wanted.
+            while not self._requests.empty():
+                path = self._requests.get()
             self._load(path)
 
     def _load(self, path: str) -> None:

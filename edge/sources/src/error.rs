@@ -13,7 +13,7 @@ pub enum LocationError {
     },
     /// The URL has an unsupported scheme.
     #[error(
-        "unknown URL scheme {scheme:?}; use http, https, s3, file, or an absolute path on the node"
+        "unknown URL scheme {scheme:?}; use http, https, s3, hf, file, or an absolute path on the node"
     )]
     UnknownScheme {
         /// The unsupported scheme, in lower case.

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use neptune_wire::{AddressError, ArtifactAddress};
+use neptune_wire::{AddressError, ArtifactAddress, HubAddress, OciAddress};
 use url::Url;
 
 use crate::LocationError;
@@ -21,12 +21,19 @@ pub enum ArtifactLocation {
         /// Key of the object in the bucket.
         key: String,
     },
+    /// A file or a set of files in a repository of a model hub.
+    Hub(HubAddress),
+    /// The files of an artifact in a container registry.
+    Oci(OciAddress),
+    /// One file of an artifact in a container registry. The digest of the request names it.
+    OciLayer(OciAddress),
     /// An absolute path on the node, without `.` and `..`.
     File(PathBuf),
 }
 
 impl ArtifactLocation {
-    /// Parses `http://`, `https://`, `s3://bucket/key`, `file:///path`, or an absolute path.
+    /// Parses `http://`, `https://`, `s3://bucket/key`, `hf://organization/repository`,
+    /// `oci://host/repository`, `file:///path`, or an absolute path.
     ///
     /// # Errors
     /// [`LocationError::UnknownScheme`], [`LocationError::InvalidUrl`].
@@ -39,6 +46,8 @@ impl ArtifactLocation {
                 Ok(Self::Http(url))
             }
             Ok(ArtifactAddress::S3 { bucket, key }) => Ok(Self::S3 { bucket, key }),
+            Ok(ArtifactAddress::Hub(address)) => Ok(Self::Hub(address)),
+            Ok(ArtifactAddress::Oci(address)) => Ok(Self::Oci(address)),
             // Iterating over the components drops `.` and repeated slashes.
             Ok(ArtifactAddress::Path(path)) => {
                 Ok(Self::File(Path::new(&path).components().collect()))
@@ -53,6 +62,8 @@ impl ArtifactLocation {
         match self {
             Self::Http(url) => redacted(url),
             Self::S3 { bucket, key } => format!("s3://{bucket}/{key}"),
+            Self::Hub(address) => address.to_string(),
+            Self::Oci(address) | Self::OciLayer(address) => address.to_string(),
             Self::File(path) => path.display().to_string(),
         }
     }
@@ -62,17 +73,30 @@ impl ArtifactLocation {
         match self {
             Self::Http(url) => url.to_string(),
             Self::S3 { bucket, key } => format!("s3://{bucket}/{key}"),
+            Self::Hub(address) => address.to_string(),
+            Self::Oci(address) | Self::OciLayer(address) => address.to_string(),
             Self::File(path) => format!("file://{}", path.display()),
         }
     }
 
-    /// The path of the URL, the key of the object, or the path of the file. Empty if the path of
-    /// the file is not UTF-8.
+    /// The path of the URL, the key of the object, the path of the file, or the name of the repository
+    /// of a set of files. Empty if the path of the file is not UTF-8.
     pub fn path(&self) -> &str {
         match self {
             Self::Http(url) => url.path(),
             Self::S3 { key, .. } => key,
+            Self::Hub(address) => address.path.as_deref().unwrap_or(&address.repository),
+            Self::Oci(address) | Self::OciLayer(address) => address.name(),
             Self::File(path) => path.to_str().unwrap_or_default(),
+        }
+    }
+
+    /// Whether the location names a set of files and not one file.
+    pub fn is_set(&self) -> bool {
+        match self {
+            Self::Hub(address) => address.is_set(),
+            Self::Oci(_) => true,
+            Self::Http(_) | Self::S3 { .. } | Self::OciLayer(_) | Self::File(_) => false,
         }
     }
 
@@ -80,7 +104,7 @@ impl ArtifactLocation {
     pub fn last_segment(&self) -> String {
         match self {
             Self::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            Self::Http(_) | Self::S3 { .. } => {
+            Self::Http(_) | Self::S3 { .. } | Self::Hub(_) | Self::Oci(_) | Self::OciLayer(_) => {
                 self.path().rsplit('/').next().unwrap_or_default().to_owned()
             }
         }

@@ -16,7 +16,7 @@
 //! | `Aggregators` | aggregators: their supervision and reports |
 //! | `NodeKey` | the key for connections to aggregators |
 //! | `PeerService` | the exchange of contents with other nodes |
-//! | `NodeValues` | Secrets and `ConfigMap`s of workers: opened values, files |
+//! | `NodeValues` | Secrets and `ConfigMap`s of workers and model servers: opened values, files |
 //! | `ModelServers` | model servers: rollouts and probes |
 //! | `WorkerProbes` | probes of workers: their histories |
 
@@ -263,8 +263,7 @@ impl Agent {
         let context = Arc::clone(&self.containers.executor.context);
         let DesiredState { replica, desired } = &self.desired;
         let NodeArtifacts { models, datasets, downloads, images } = &mut self.artifacts;
-        let values_at = self.values.decide(desired, &context, now);
-        let inputs = self.gateways.inputs(models, datasets, self.values.opened());
+        let inputs = self.gateways.inputs(models, datasets, self.values.of_workers());
         let resolved = resolve_workers(desired, inputs, &context);
         self.containers.set_worker_targets(&resolved, desired);
         worker_probes::observe(&mut self.probes, desired, &resolved, &mut self.containers, now);
@@ -276,6 +275,7 @@ impl Agent {
         let mut servers = ServerContext {
             desired,
             context: &context,
+            values: self.values.of_servers(),
             models,
             datasets,
             downloads,
@@ -284,7 +284,7 @@ impl Agent {
         };
         let decide_at = self.servers.decide(&mut servers, &mut self.containers, now);
         self.servers.set_targets(desired, &mut self.containers);
-        self.workers.update_finished(desired, &self.containers);
+        self.workers.update_finished(desired, &self.containers, &self.values);
         let requests = devices::requests(desired, &resolved, &self.workers.counts, &self.servers);
         let node = &context.node;
         let devices_changed = self.devices.decide(&requests, desired, &mut self.containers, node);
@@ -313,6 +313,7 @@ impl Agent {
         plan_workers(&mut plan, &facts, &resolved, &reloads, &self.workers.counts, now);
         self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
         self.gateways.set_wanted(desired, &self.servers, &context);
+        let values_at = self.values.provide_files(desired, &self.servers, &context, now);
         // The report of a model server names the problem in the next turn.
         let report_at = devices_changed.then_some(now);
         for at in [decide_at, gate_at, report_at, values_at].into_iter().flatten() {
@@ -364,8 +365,11 @@ impl Agent {
             debug!(%error, "failed to store the models in use");
             false
         });
-        if is_source_unused {
-            self.artifacts.sync_downloads(self.servers.needs(&self.desired.desired));
+        let desired = &self.desired.desired;
+        let is_opened = self.values.open(desired, &self.servers, &self.config.node);
+        if is_source_unused || is_opened {
+            let needs = self.servers.needs(desired, self.values.of_servers());
+            self.artifacts.sync_downloads(needs);
         }
         self.artifacts.datasets.refresh(&self.artifacts.downloads);
     }

@@ -1,6 +1,8 @@
 //! The node's model servers: derives decisions from observations, stores them before they take
 //! effect, and sends the health probes. The decisions are made in `model_server/rollout`.
 
+mod needs;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, SocketAddr},
@@ -12,35 +14,36 @@ use jiff::Timestamp;
 use neptune_agent_core::{
     desired::{Desired, WantedServer},
     domain::{
-        artifact::{ArtifactSource, PlacedVersions},
+        artifact::PlacedVersions,
         node_context::NodeContext,
         observed_container::ObservedContainer,
         rollout::RolloutState,
-        served_version::{ServedVersion, VERSIONS_DIR, images_of},
+        served_version::{ServedVersion, VERSIONS_DIR},
         server_part::{ObservedServer, ProbeFailure, ServerPart, part_name},
     },
     model_server::{container::proxy_dir, plan::plan_server},
     plan::{NodeFacts, NodePlan, attempts::Attempts},
 };
 use neptune_edge_engine::image_pulls::ImagePulls;
-use neptune_wire::{DeviceRequests, ObjectKey, WorkerName};
+use neptune_wire::ObjectKey;
 use tokio::sync::mpsc;
 use tracing::{error, info};
 
 use super::{
     containers::Containers,
-    node_artifacts::{ServerNeeds, sync_downloads},
+    node_artifacts::sync_downloads,
     rollout_log::{log_changes, log_switch},
 };
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models, version_directory},
     event::AgentEvent,
     model_server::{
-        instance::{InstanceFacts, ModelServerInstance, Route},
+        instance::{InstanceFacts, InstanceInputs, ModelServerInstance, Route},
         route_file,
     },
     probes::http::{self, Request},
     storage::Store,
+    values::opened::ServerValues,
 };
 
 /// Maximum changes of the rollout state per turn. The next change waits for the next observation.
@@ -62,11 +65,18 @@ pub struct ModelServers {
 pub struct ServerContext<'a> {
     pub desired: &'a Desired,
     pub context: &'a NodeContext,
+    pub values: &'a ServerValues,
     pub models: &'a Models,
     pub datasets: &'a Datasets,
     pub downloads: &'a mut Downloads,
     pub images: &'a mut ImagePulls<AgentEvent>,
     pub store: &'a mut Store,
+}
+
+impl ServerContext<'_> {
+    fn inputs(&self) -> InstanceInputs<'_> {
+        InstanceInputs { downloads: self.downloads, values: self.values, context: self.context }
+    }
 }
 
 /// Whether a server needs another decision in this turn.
@@ -85,42 +95,6 @@ impl ModelServers {
     /// The rollout of each server.
     pub fn rollouts(&self) -> impl Iterator<Item = (&ObjectKey, &RolloutState)> {
         self.instances.iter().map(|(key, server)| (key, &server.rollout))
-    }
-
-    /// The models and images of the targets, and the models of the versions to which a server may
-    /// return.
-    pub fn needs(&self, desired: &Desired) -> ServerNeeds {
-        let targets = desired.servers.iter().filter(|(_, server)| server.refusal.is_none());
-        let targets = targets.filter_map(|(key, server)| {
-            Some(ArtifactSource::from_model(&key.namespace, server.serving.model.as_ref()?))
-        });
-        let kept = self.instances.values().flat_map(ModelServerInstance::kept_sources);
-        let images = desired.servers.iter().flat_map(|(key, wanted)| {
-            let server = self.instances.get(key).into_iter();
-            server.flat_map(move |server| server.awaited_images(wanted).cloned())
-        });
-        ServerNeeds {
-            sources: targets.chain(kept).chain(desired.training.script_sources()).collect(),
-            images: images.collect(),
-        }
-    }
-
-    /// The images of the targets, and of the versions that run or to which a server may return.
-    pub fn images<'a>(&'a self, desired: &'a Desired) -> impl Iterator<Item = &'a String> {
-        let versions = self.instances.values().flat_map(|server| server.rollout.probed_versions());
-        let targets = desired.servers.values().flat_map(|wanted| images_of(&wanted.serving));
-        targets.chain(versions.flat_map(|version| images_of(&version.serving)))
-    }
-
-    /// What the container of each server requests. A transformer gets no device.
-    pub fn device_requests<'a>(
-        &'a self,
-        desired: &'a Desired,
-    ) -> impl Iterator<Item = (&'a WorkerName, &'a ObjectKey, &'a DeviceRequests)> {
-        desired.servers.iter().filter_map(|(key, wanted)| {
-            let container = self.instances.get(key)?.container()?;
-            Some((&wanted.serving.name, key, &container.spec.devices))
-        })
     }
 
     /// Creates the state of new model servers from the database, and drops the removed ones.
@@ -150,7 +124,7 @@ impl ModelServers {
     ) -> Option<Instant> {
         let desired = node.desired;
         let times = desired.servers.iter().filter_map(|(key, wanted)| {
-            self.instances.get_mut(key)?.resolve(node.downloads, node.context);
+            self.instances.get_mut(key)?.resolve(&node.inputs());
             let mut next_at = None;
             for _ in 0..MAX_DECISIONS {
                 if let ServerDecision::Settled(at) =
@@ -229,7 +203,8 @@ impl ModelServers {
             now,
             wall: &format!("{:.3}", Timestamp::now()),
         };
-        let decision = server.decide(wanted, &facts, node.downloads, node.images);
+        let mut decision = server.decide(wanted, &facts, &node.inputs(), node.images);
+        decision.mask(|text| node.values.mask(name, text));
         if decision.state == server.rollout {
             server.restart = decision.restart;
             log_changes(key, &server.report, &decision.report);
@@ -247,9 +222,10 @@ impl ModelServers {
         }
         server.rollout = decision.state;
         let artifacts = (node.models, node.datasets);
-        sync_downloads(self.needs(node.desired), artifacts, node.downloads, node.images);
+        let needs = self.needs(node.desired, node.values);
+        sync_downloads(needs, artifacts, node.downloads, node.images);
         if let Some(server) = self.instances.get_mut(key) {
-            server.resolve(node.downloads, node.context);
+            server.resolve(&node.inputs());
         }
         // The garbage collection after the next observation removes what is no longer needed.
         containers.observer.invalidate(now);

@@ -1,9 +1,9 @@
 //! The models, datasets and images on the node, and their downloads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use neptune_agent_core::domain::artifact::ArtifactSource;
-use neptune_edge_engine::image_pulls::ImagePulls;
+use neptune_agent_core::domain::artifact::{ArtifactSource, Mirrors};
+use neptune_edge_engine::image_pulls::{ImagePulls, PullLogins};
 
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
@@ -29,18 +29,22 @@ impl NodeArtifacts {
 /// The models and images that the model servers need on the node.
 pub struct ServerNeeds {
     pub sources: BTreeSet<ArtifactSource>,
-    pub images: BTreeSet<String>,
+    /// The mirrors of the models.
+    pub mirrors: Mirrors,
+    /// The images with their credentials.
+    pub images: BTreeMap<String, PullLogins>,
 }
 
 /// Does the same as [`NodeArtifacts::sync_downloads`] for a caller that borrows the models and
 /// datasets.
 pub fn sync_downloads(
-    ServerNeeds { mut sources, images: awaited }: ServerNeeds,
+    ServerNeeds { mut sources, mut mirrors, images: awaited }: ServerNeeds,
     (models, datasets): (&Models, &Datasets),
     downloads: &mut Downloads,
     images: &mut ImagePulls<AgentEvent>,
 ) {
     sources.extend(models.sources().chain(datasets.sources()));
-    downloads.set_sources(&sources);
+    mirrors.extend(models.mirrors());
+    downloads.set_sources(&sources, mirrors);
     images.set_images(&awaited);
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use neptune_agent_core::{
     domain::{engine_observation::EngineObservation, outcome::StepOutcome, problem::Problem},
     logs::tails::withhold,
+    training::volumes::KeptTrainings,
 };
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};
@@ -16,7 +17,10 @@ use neptune_wire::{Topic, WorkerName, WorkerReason, replica::RejectedMessage};
 use tracing::{debug, error, warn};
 
 use super::{Agent, worker_pool::NodeView};
-use crate::{Error, event::AgentEvent, storage::replica::ReceiveOutcome};
+use crate::{
+    Error, event::AgentEvent, model_server::instance::InstanceInputs,
+    storage::replica::ReceiveOutcome,
+};
 
 impl Agent {
     /// # Errors
@@ -192,8 +196,12 @@ impl Agent {
         self.artifacts.datasets.set_wanted(&desired.datasets, &self.store);
         self.servers.set_wanted(&desired.servers, &self.store);
         self.training.set_wanted(&desired.training);
+        let keep = self.desired.is_complete().then(|| self.desired.replica.index().keep.clone());
+        self.training.keep_volumes(KeptTrainings { uids: desired.training.uids.clone(), keep });
         self.aggregators.set_wanted(&desired.aggregators, self.desired.is_complete());
-        self.artifacts.sync_downloads(self.servers.needs(desired));
+        self.values.open(desired, &self.servers, &self.config.node);
+        let needs = self.servers.needs(desired, self.values.of_servers());
+        self.artifacts.sync_downloads(needs);
         self.schedule.is_plan_stale = true;
     }
 
@@ -304,10 +312,14 @@ impl Agent {
         {
             self.workers.reloads.set_placed(worker, versions);
         }
-        let context = &self.containers.executor.context;
         let downloads = &mut self.artifacts.downloads;
+        let inputs = InstanceInputs {
+            downloads,
+            values: self.values.of_servers(),
+            context: &self.containers.executor.context,
+        };
         let is_outdated = spec.as_ref().zip(part).is_some_and(|((hash, _), (key, part))| {
-            self.servers.get(key).is_some_and(|it| it.is_outdated(part, hash, downloads, context))
+            self.servers.get(key).is_some_and(|it| it.is_outdated(part, hash, &inputs))
         });
         self.containers.on_step_done(worker, outcome, spec, is_outdated, now);
         let wanted = self.desired.desired.workers.get(worker);

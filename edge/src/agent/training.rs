@@ -14,6 +14,7 @@ use neptune_agent_core::{
     training::{
         container::TaskInputs,
         task::{Activity, TaskInstance, plan},
+        volumes::KeptTrainings,
     },
 };
 use neptune_program::random::random;
@@ -106,6 +107,11 @@ impl Training {
         }
     }
 
+    /// Sets the trainings whose volumes stay.
+    pub fn keep_volumes(&self, kept: KeptTrainings) {
+        self.node.volumes.set_kept(kept);
+    }
+
     /// Records what is removed of unknown tasks.
     pub fn on_swept(&mut self, state: SweepState) {
         if state == SweepState::Containers {
@@ -161,6 +167,7 @@ impl Training {
         if self.swept.is_none() {
             self.swept = Some(SweepState::Nothing);
             self.node.clone().sweep(self.tasks.keys().cloned().collect());
+            self.node.collect_volumes();
         }
         if self.swept < Some(SweepState::Files) || self.tasks.is_empty() {
             return None;

@@ -1,5 +1,5 @@
-//! The Secrets and `ConfigMap`s of the workers: opens them when a task changes, and has their files
-//! written and removed.
+//! The Secrets and `ConfigMap`s of the workers and the model servers: opens them when a task changes,
+//! and has their files written and removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,29 +18,30 @@ use neptune_agent_core::{
         problem::Problem,
     },
     values::resolve::WorkerValues,
-    volumes::mounts::files_dir,
 };
 use neptune_pinned_tls::TlsKey;
 use neptune_wire::{NodeName, NodeProblem, SealKeyReport, WorkerName};
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
+use super::model_servers::ModelServers;
 use crate::values::{
-    opener::{open_values, version},
-    runtime_files::{RuntimeFiles, VersionedFiles},
+    opened::{OpenedValues, ServerValues, add_files},
+    runtime_files::{RuntimeFiles, WantedFiles},
     seal_key::NodeSealKey,
 };
 
 /// Interval between two attempts to write files.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The opened Secrets and the `ConfigMap`s of the workers.
+/// The opened Secrets and the `ConfigMap`s of the workers and the model servers.
 pub struct NodeValues {
     key: NodeSealKey,
-    /// The workers whose values were opened, as they were wanted then.
-    sources: BTreeMap<WorkerName, WantedWorker>,
-    opened: BTreeMap<WorkerName, Result<WorkerValues, Problem>>,
+    workers: OpenedValues<WorkerName>,
+    servers: ServerValues,
     files: Arc<RuntimeFiles>,
+    /// The files that containers need now.
+    wanted: WantedFiles,
     /// Whether files are being written.
     is_writing: Arc<AtomicBool>,
     retry_at: Option<Instant>,
@@ -52,9 +53,10 @@ impl NodeValues {
     pub fn new(key: NodeSealKey, files: Arc<RuntimeFiles>) -> Self {
         Self {
             key,
-            sources: BTreeMap::new(),
-            opened: BTreeMap::new(),
+            workers: OpenedValues::default(),
+            servers: OpenedValues::default(),
             files,
+            wanted: WantedFiles::new(),
             is_writing: Arc::default(),
             retry_at: None,
             mounted: None,
@@ -62,15 +64,21 @@ impl NodeValues {
     }
 
     /// The values of the workers that have some, or why they cannot be read.
-    pub fn opened(&self) -> &BTreeMap<WorkerName, Result<WorkerValues, Problem>> {
-        &self.opened
+    pub fn of_workers(&self) -> &BTreeMap<WorkerName, Result<WorkerValues, Problem>> {
+        self.workers.all()
+    }
+
+    /// The values of the model servers.
+    pub fn of_servers(&self) -> &ServerValues {
+        &self.servers
     }
 
     /// Tries to read the seal key again if there is none. Returns whether there is one since.
     pub fn retry_key(&mut self, now: Instant) -> bool {
         let is_new = self.key.retry(now);
         if is_new {
-            self.sources.clear();
+            self.workers.forget();
+            self.servers.forget();
         }
         is_new
     }
@@ -85,38 +93,31 @@ impl NodeValues {
         self.key.get().err().cloned()
     }
 
-    /// Opens the values of workers that are new or changed, and starts to write their files. Returns
-    /// when to do so again.
-    pub fn decide(
+    /// Opens the values of workers and model servers that are new or changed. Returns whether those of
+    /// a model server changed.
+    pub fn open(&mut self, desired: &Desired, servers: &ModelServers, node: &NodeName) -> bool {
+        let workers = desired.workers.iter();
+        let workers = workers.map(|(name, wanted)| (name.clone(), wanted.node_program()));
+        self.workers.open(workers, node, self.key.get());
+        self.servers.open(servers.programs(desired), node, self.key.get())
+    }
+
+    /// Starts to write the files of the containers that must run. Returns when to do so again.
+    pub fn provide_files(
         &mut self,
         desired: &Desired,
+        servers: &ModelServers,
         context: &NodeContext,
         now: Instant,
     ) -> Option<Instant> {
-        let has_values = |wanted: &&WantedWorker| wanted.worker.program.has_values();
-        let wanted: BTreeMap<&WorkerName, &WantedWorker> = desired
-            .workers
-            .values()
-            .filter(has_values)
-            .map(|wanted| (&wanted.worker.name, wanted))
-            .collect();
-        let count = self.sources.len();
-        self.sources.retain(|name, source| wanted.get(name) == Some(&&*source));
-        let mut is_changed = self.sources.len() != count;
-        self.opened.retain(|name, _| wanted.contains_key(name));
-        for (name, wanted) in wanted {
-            if !self.sources.contains_key(name) {
-                let opened = open_values(&context.node, wanted, self.key.get());
-                self.opened.insert(name.clone(), opened);
-                self.sources.insert(name.clone(), wanted.clone());
-                is_changed = true;
-            }
-        }
+        let wanted = self.wanted_files(desired, servers, context);
+        let is_changed = self.wanted != wanted;
         if is_changed {
+            self.wanted = wanted.clone();
             // Files that are no longer wanted are removed, although no container changed.
             self.mounted = None;
         }
-        let is_unwritten = self.files.set_wanted(self.wanted_files(context));
+        let is_unwritten = self.files.set_wanted(wanted);
         if !is_unwritten {
             self.retry_at = None;
             return None;
@@ -128,19 +129,26 @@ impl NodeValues {
         self.retry_at
     }
 
-    fn wanted_files(&self, context: &NodeContext) -> BTreeMap<PathBuf, VersionedFiles> {
-        let mut all = BTreeMap::new();
-        for (name, values) in &self.opened {
-            let (Ok(values), Some(wanted)) = (values, self.sources.get(name)) else { continue };
-            for mount in &wanted.worker.program.mounts {
-                if let Some(files) = values.files.get(&mount.name) {
-                    let version = version(files, self.key.get().ok());
-                    let files = VersionedFiles { version, files: Arc::clone(files) };
-                    all.insert(files_dir(wanted, mount, context), files);
-                }
-            }
+    fn wanted_files(
+        &self,
+        desired: &Desired,
+        servers: &ModelServers,
+        context: &NodeContext,
+    ) -> WantedFiles {
+        let mut files = WantedFiles::new();
+        let key = self.key.get().ok();
+        let workers = self.workers.all().iter().filter_map(|(name, values)| {
+            let wanted: &WantedWorker = desired.workers.get(name)?;
+            Some((wanted.node_program(), values.as_ref().ok()?))
+        });
+        let servers = servers.running_programs(desired).filter_map(|program| {
+            let values = self.servers.of_program(program.name, program.program)?;
+            Some((program, values.ok()?))
+        });
+        for (program, values) in workers.chain(servers) {
+            add_files(&mut files, (program, values), context, key);
         }
-        all
+        files
     }
 
     /// Writes the changed files, in the background: a start of a container writes its own.
@@ -176,18 +184,18 @@ impl NodeValues {
         });
     }
 
-    /// Returns a text of a worker without the values of its Secrets.
+    /// Returns a text of a worker or a model server without the values of its Secrets.
     pub fn mask(&self, worker: &str, text: String) -> String {
-        let name = worker.parse::<WorkerName>().ok();
-        match name.and_then(|name| self.opened.get(&name)) {
+        let Ok(name) = worker.parse::<WorkerName>() else { return text };
+        match self.workers.all().get(&name) {
             Some(Ok(values)) => values.mask.apply(text),
-            _ => text,
+            _ => self.servers.mask(&name, text),
         }
     }
 
     /// Removes the values of Secrets from the messages of workers.
     pub fn mask_health(&self, health: &mut BTreeMap<WorkerName, WorkerHealth>) {
-        for (name, values) in &self.opened {
+        for (name, values) in self.workers.all() {
             if let (Ok(values), Some(health)) = (values, health.get_mut(name)) {
                 health.message = values.mask.apply(std::mem::take(&mut health.message));
             }

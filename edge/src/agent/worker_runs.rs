@@ -5,13 +5,13 @@ use neptune_agent_core::{
     desired::{Desired, WantedWorker},
     domain::{
         observed_container::{ContainerState, ObservedContainer},
-        worker_count::ReportedStatus,
+        worker_count::{FinishedRun, ReportedStatus},
     },
     worker::completion::{WorkerRunFacts, finished_after},
 };
 use neptune_wire::WorkerName;
 
-use super::{containers::Containers, worker_pool::WorkerPool};
+use super::{containers::Containers, values::NodeValues, worker_pool::WorkerPool};
 
 impl WorkerPool {
     /// Records the runs of all workers, and drops what gateways reported in earlier ones. Called
@@ -32,8 +32,14 @@ impl WorkerPool {
         }
     }
 
-    /// Decides which workers are finished. A worker whose container was removed stays finished.
-    pub fn update_finished(&mut self, desired: &Desired, containers: &Containers) {
+    /// Decides which workers are finished. A worker whose container was removed stays finished. `values`
+    /// has the Secrets that the stored message must not have.
+    pub fn update_finished(
+        &mut self,
+        desired: &Desired,
+        containers: &Containers,
+        values: &NodeValues,
+    ) {
         for (name, wanted) in &desired.workers {
             if containers.may_appear(name) {
                 continue;
@@ -50,7 +56,8 @@ impl WorkerPool {
                 is_interrupted: is_rebooted || containers.is_interrupted(&container.id),
             };
             let before = run.and_then(|run| run.finished.clone());
-            let finished = finished_after(before, &container.state, facts);
+            let finished = finished_after(before, &container.state, facts)
+                .map(|run| FinishedRun { message: values.mask(name.as_str(), run.message), ..run });
             self.counts.set_finished(&wanted.owner, (&wanted.uid, name), finished);
         }
     }

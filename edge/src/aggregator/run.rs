@@ -129,6 +129,7 @@ impl AggregatorRun {
         let new = NewContainer {
             name: container_name(&context.node, &wanted.content.container),
             labels: container::labels(wanted, (&spec, pin), context, instance),
+            volume_labels: HashMap::new(),
             spec,
             max_file_bytes: u64::MAX,
             node: context.node.clone(),

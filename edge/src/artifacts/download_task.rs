@@ -5,6 +5,7 @@ use std::time::Duration;
 use neptune_agent_core::{backoff::DOWNLOAD_RETRY, domain::artifact::ArtifactSource};
 use neptune_program::random::random;
 use neptune_store::{ArtifactRequest, FetchProgress, ModelStore};
+use neptune_wire::DownloadProgress;
 use tokio::sync::{mpsc, watch};
 
 use crate::event::{AgentEvent, DownloadEvent};
@@ -57,4 +58,13 @@ async fn progressed(progress: &mut watch::Receiver<FetchProgress>) {
     // Its sender lives as long as the task.
     let _ = progress.changed().await;
     tokio::time::sleep(PROGRESS_INTERVAL).await;
+}
+
+/// The progress of a download as nodes report it.
+pub fn wire_progress(progress: &FetchProgress) -> DownloadProgress {
+    DownloadProgress {
+        received_bytes: progress.received,
+        total_bytes: progress.total,
+        bytes_per_second: progress.bytes_per_second,
+    }
 }

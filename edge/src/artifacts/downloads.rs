@@ -10,16 +10,15 @@ use std::{
 use jiff::Timestamp;
 use neptune_agent_core::{
     domain::{
-        artifact::{ArtifactSource, DownloadState, LocalArtifact},
+        artifact::{ArtifactSource, DownloadState, LocalArtifact, Mirrors},
         problem::Problem,
     },
     downloads::DownloadGate,
 };
 use neptune_store::{
-    Artifact, ArtifactRequest, ContentKey, Digest, FetchPhase, FetchProgress, ModelError,
-    ModelStore,
+    Artifact, ArtifactRequest, ContentKey, Digest, FetchPhase, FetchProgress, ModelStore,
 };
-use neptune_wire::{DownloadProgress, NodeName, WorkerReason, redact};
+use neptune_wire::{NodeName, redact};
 use tokio::{
     sync::{mpsc, watch},
     task::{AbortHandle, spawn_blocking},
@@ -27,7 +26,11 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    artifacts::{download_task::DownloadTask, request::want},
+    artifacts::{
+        download_problem::problem,
+        download_task::{DownloadTask, wire_progress},
+        request::{want, want_with_mirrors},
+    },
     event::{AgentEvent, DownloadEvent},
     peers::ModelContents,
 };
@@ -37,6 +40,7 @@ pub struct Downloads {
     store: ModelStore,
     events: mpsc::Sender<AgentEvent>,
     entries: BTreeMap<ArtifactSource, DownloadEntry>,
+    mirrors: Mirrors,
     /// Number of unused downloads to keep for rollback.
     keep_unused: usize,
     /// The contents that were in use at the last garbage collection.
@@ -71,8 +75,8 @@ impl Downloads {
         keep_unused: usize,
         (peers, gate): (Option<Arc<ModelContents>>, DownloadGate),
     ) -> Self {
-        let entries = BTreeMap::new();
-        let downloads = Self { store, events, entries, keep_unused, gc_used: None, peers, gate };
+        let (entries, mirrors, gc_used) = (BTreeMap::new(), Mirrors::new(), None);
+        let downloads = Self { store, events, entries, mirrors, keep_unused, gc_used, peers, gate };
         downloads.offer_contents();
         downloads
     }
@@ -89,8 +93,10 @@ impl Downloads {
         }
     }
 
-    /// Sets the sources to download and to keep. Sources with an invalid URL or digest are skipped.
-    pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>) {
+    /// Sets the sources to download and to keep, and their mirrors. Sources with an invalid URL or
+    /// digest are skipped. A download whose mirrors changed continues with the others.
+    pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>, mirrors: Mirrors) {
+        let before = std::mem::replace(&mut self.mirrors, mirrors);
         let mut ended = BTreeSet::new();
         self.entries.retain(|source, entry| {
             let is_wanted = sources.contains(source);
@@ -103,9 +109,30 @@ impl Downloads {
         self.end_at_peers(&ended);
         for source in sources {
             if !self.entries.contains_key(source)
-                && let Ok(want) = want(source)
+                && let Ok(want) = want_with_mirrors(source, &self.mirrors)
             {
                 self.entries.insert(source.clone(), self.add(source, want));
+            } else if before.get(source) != self.mirrors.get(source) {
+                self.restart(source);
+            }
+        }
+    }
+
+    /// Continues a download that runs with its present mirrors.
+    fn restart(&mut self, source: &ArtifactSource) {
+        let is_running = |entry: &DownloadEntry| {
+            let is_present = matches!(entry.state, DownloadEntryState::Present(..));
+            entry.task.is_some() && !is_present && !entry.is_received()
+        };
+        if self.entries.get(source).is_some_and(is_running)
+            && let Ok(want) = want_with_mirrors(source, &self.mirrors)
+        {
+            let (task, progress) = self.start(source, want);
+            if let Some(entry) = self.entries.get_mut(source) {
+                if let Some(earlier) = entry.task.replace(task) {
+                    earlier.abort();
+                }
+                entry.progress = progress;
             }
         }
     }
@@ -133,7 +160,7 @@ impl Downloads {
         }
         self.end_at_peers(&ended);
         for source in &starting {
-            if let Ok(want) = want(source) {
+            if let Ok(want) = want_with_mirrors(source, &self.mirrors) {
                 let (task, progress) = self.start(source, want);
                 if let Some(entry) = self.entries.get_mut(source) {
                     (entry.task, entry.progress) = (Some(task), progress);
@@ -199,6 +226,10 @@ impl Downloads {
                 if let Some((peers, digest)) = self.peers.as_ref().zip(want.sha256()) {
                     peers.set_received(digest, entry.progress.borrow().received);
                 }
+                // Files of a set are complete before the set is.
+                if want.is_set() {
+                    self.offer_contents();
+                }
             }
             DownloadEvent::Ready(artifact) => {
                 info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download completed");
@@ -229,7 +260,7 @@ impl Downloads {
     pub fn refetch(&mut self, source: &ArtifactSource) {
         if let Some(DownloadEntry { state: DownloadEntryState::Present(..), .. }) =
             self.entries.get(source)
-            && let Ok(want) = want(source)
+            && let Ok(want) = want_with_mirrors(source, &self.mirrors)
         {
             self.entries.insert(source.clone(), self.add(source, want));
         }
@@ -237,11 +268,12 @@ impl Downloads {
 
     /// Downloads a content again whose stored copy is damaged.
     pub fn replace_damaged(&mut self, digest: &Digest) {
-        if let Err(error) = self.store.discard(*digest) {
+        let removed = self.store.discard(*digest).unwrap_or_else(|error| {
             warn!(%error, %digest, "cannot remove a damaged content");
-        }
+            [*digest].into()
+        });
         self.offer_contents();
-        let is_damaged = |entry: &DownloadEntry| matches!(&entry.state, DownloadEntryState::Present(artifact, _) if artifact.digest == *digest);
+        let is_damaged = |entry: &DownloadEntry| matches!(&entry.state, DownloadEntryState::Present(artifact, _) if removed.contains(&artifact.digest));
         let damaged = self.entries.iter().filter(|(_, entry)| is_damaged(entry));
         for source in damaged.map(|(source, _)| source.clone()).collect::<Vec<_>>() {
             self.refetch(&source);
@@ -357,23 +389,6 @@ fn content_in(path: &Path) -> Option<ContentKey> {
 fn local_artifact(artifact: &Artifact, want: &ArtifactRequest) -> LocalArtifact {
     let is_file = artifact.path.is_file();
     LocalArtifact { path: PathBuf::from(&artifact.path), file: is_file.then(|| want.file_name()) }
-}
-
-fn wire_progress(progress: &FetchProgress) -> DownloadProgress {
-    DownloadProgress {
-        received_bytes: progress.received,
-        total_bytes: progress.total,
-        bytes_per_second: progress.bytes_per_second,
-    }
-}
-
-fn problem(error: &ModelError) -> Problem {
-    let reason = match error {
-        ModelError::DigestMismatch { .. } => WorkerReason::ModelDigestMismatch,
-        ModelError::DiskFull { .. } => WorkerReason::DiskFull,
-        _ => WorkerReason::ModelUnavailable,
-    };
-    Problem { reason, message: error.to_string() }
 }
 
 #[cfg(test)]

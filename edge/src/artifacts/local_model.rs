@@ -132,6 +132,7 @@ mod tests {
                 source: Ok(ModelSource::Local(path.to_owned())),
                 shown_url: path.display().to_string(),
                 sha256: None,
+                mirrors: Vec::new(),
                 content_key: String::new(),
             },
             path: path.to_owned(),

@@ -3,10 +3,12 @@
 
 pub mod access;
 pub mod datasets;
+pub mod download_problem;
 pub mod download_task;
 pub mod downloads;
 pub mod host_path;
 pub mod local_model;
 pub mod models;
+pub mod registry_logins;
 pub mod request;
 pub mod version_directory;

@@ -7,7 +7,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use neptune_agent_core::{
     desired::{ModelSource, WantedModel},
     domain::{
-        artifact::{ArtifactSource, Availability, DownloadState, LocalArtifact, LocalModelEvent},
+        artifact::{
+            ArtifactSource, Availability, DownloadState, LocalArtifact, LocalModelEvent, Mirrors,
+        },
         node_context::NodeContext,
         problem::Problem,
     },
@@ -88,6 +90,16 @@ impl Models {
             Ok(ModelSource::Local(_)) | Err(_) => None,
         });
         wanted.chain(self.last_used.values()).cloned()
+    }
+
+    /// The mirrors of the sources to download.
+    pub fn mirrors(&self) -> Mirrors {
+        let wanted = self.entries.values().filter(|entry| !entry.wanted.mirrors.is_empty());
+        let remote = wanted.filter_map(|entry| match &entry.wanted.source {
+            Ok(ModelSource::Remote(source)) => Some((source.clone(), entry.wanted.mirrors.clone())),
+            Ok(ModelSource::Local(_)) | Err(_) => None,
+        });
+        remote.collect()
     }
 
     /// Sets the models that the node should have.
@@ -217,8 +229,10 @@ impl ModelEntry {
             let digest = artifact.map(|artifact| artifact.digest.to_string());
             presence.sha256 = digest.or_else(|| self.wanted.sha256.clone());
             presence.bytes = artifact.map(|artifact| artifact.bytes).or(checked_bytes);
-            presence.source = artifact.map(|artifact| {
-                artifact.peer.clone().map_or(DownloadSource::Origin, DownloadSource::Peer)
+            presence.source = artifact.map(|artifact| match (&artifact.peer, artifact.mirror) {
+                (Some(peer), _) => DownloadSource::Peer(peer.clone()),
+                (None, Some(number)) => DownloadSource::Mirror(number),
+                (None, None) => DownloadSource::Origin,
             });
         } else if let Some(DownloadState::Downloading { progress, .. }) =
             remote.map(|from| downloads.state(from))

@@ -22,6 +22,10 @@ pub struct DownloadArgs {
     /// separated by commas; `*` for all. Default: NO_PROXY.
     #[arg(long, env = "NEPTUNE_NO_PROXY", value_name = "HOSTS")]
     pub no_proxy: Option<String>,
+    /// File of --secret-dir with the token for hf:// URLs. Only the hub of --hf-endpoint gets it. Read
+    /// for each download. Default: no token.
+    #[arg(long, env = "NEPTUNE_HF_TOKEN_FILE", value_name = "NAME")]
+    pub hf_token_file: Option<String>,
 }
 
 impl DownloadArgs {

@@ -12,6 +12,7 @@ mod devices;
 mod doctor;
 mod downloads;
 mod fetch;
+mod join;
 mod models;
 mod peers;
 mod run;
@@ -27,6 +28,7 @@ pub use self::{
     doctor::DoctorArgs,
     downloads::DownloadArgs,
     fetch::FetchArgs,
+    join::{JoinArgs, LeaveArgs, PlaceArgs},
     models::{ModelArgs, ModelSharing},
     peers::PeerArgs,
     run::RunArgs,
@@ -68,6 +70,13 @@ pub enum Command {
     /// containers. Accepts the options of `run`. The agent may run at the same time.
     #[command(after_help = bundle::HELP)]
     Bundle(Box<BundleArgs>),
+    /// Join a fleet with a token of `neptune-cloud enroll`: get a certificate, write the settings,
+    /// check the node, and start the agent.
+    #[command(after_help = join::JOIN_HELP)]
+    Join(JoinArgs),
+    /// Leave the fleet: stop the agent, and remove the certificate and the settings of the join.
+    #[command(after_help = join::LEAVE_HELP)]
+    Leave(LeaveArgs),
     /// Download one model, verify and unpack it, and move it to its output path when it is
     /// complete.
     #[command(after_help = FETCH_HELP)]

@@ -33,6 +33,9 @@ pub struct ModelArgs {
         default_value = "/model,/models,/code"
     )]
     pub allow_model_dir: Vec<PathBuf>,
+    /// Hub from which hf:// URLs are downloaded. Default: `https://huggingface.co`.
+    #[arg(long, env = "NEPTUNE_HF_ENDPOINT", value_name = "URL")]
+    pub hf_endpoint: Option<String>,
     /// Disk space in bytes that downloads leave free.
     #[arg(
         long,

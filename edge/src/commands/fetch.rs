@@ -6,16 +6,21 @@ use std::{
     time::Duration,
 };
 
+use neptune_registry_config::LOGINS_VARIABLE;
 use neptune_store::{FetchPhase, FetchProgress, ModelStore, StorePolicy};
 use neptune_transfer::durable::{self, Survives};
+use neptune_wire::MAX_MIRRORS;
 use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
 use crate::{
     Error,
-    artifacts::request::request,
+    artifacts::{
+        registry_logins::{logins_of_variable, registry_logins},
+        request::request,
+    },
     cli::FetchArgs,
-    config::{policy, s3_from_environment},
+    config::{hub_from_environment, policy, s3_from_environment},
 };
 
 /// Downloads a file to `--output`, or unpacks an archive so that `--output` is its directory.
@@ -37,14 +42,25 @@ pub async fn fetch(args: FetchArgs) -> Result<(), Error> {
 
 async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
     let invalid = |flag, problem: String, remedy| Error::Config { flag, problem, remedy };
-    let want = request(&args.url, args.sha256.as_deref())
+    let mut want = request(&args.url, args.sha256.as_deref())
         .map_err(|problem| invalid("--url, --sha256", problem, "correct the named flag"))?;
+    for (mirror, number) in args.mirrors.iter().take(MAX_MIRRORS).zip(1..) {
+        want.add_mirror(number, mirror)
+            .map_err(|error| invalid("--mirror", error.to_string(), "correct the flag"))?;
+    }
     let output = std::path::absolute(&args.output)
         .map_err(|source| Error::File { path: args.output.clone(), source })?;
     let Some(name) = output.file_name().map(|name| name.to_string_lossy().into_owned()) else {
         return Err(invalid("--output", "has no file name".to_owned(), "give the path to write"));
     };
-    let policy = StorePolicy { s3: s3_from_environment()?, ..policy(&args.models)? };
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let policy = StorePolicy {
+        s3: s3_from_environment()?,
+        hub: hub_from_environment(args.models.hf_endpoint.as_ref(), variable)?,
+        registry_logins: registry_logins(args.registry_config)
+            .or_else(|| variable(LOGINS_VARIABLE).map(logins_of_variable)),
+        ..policy(&args.models)?
+    };
     // Beside the output, on its file system, so that the output appears by one rename.
     let dir = output.with_file_name(format!(".{name}.fetch"));
     fs::create_dir_all(&dir).map_err(|source| Error::File { path: dir.clone(), source })?;

@@ -3,6 +3,8 @@
 mod bundle;
 pub mod doctor;
 mod fetch;
+pub mod join;
+mod leave;
 mod sidecar;
 
 use std::process::ExitCode;
@@ -11,6 +13,7 @@ use neptune_program::{Program, Threads, stop_signal};
 
 use crate::{
     Error,
+    artifacts::registry_logins::registry_logins,
     cli::{Cli, Command},
     config::{self, Config, s3_from_environment},
     error::ErrorClass,
@@ -23,9 +26,15 @@ const LOG_FILTER: &str = "info,rustls_platform_verifier=off";
 /// Runs the command and returns the exit code of the process.
 pub fn run(cli: Cli) -> ExitCode {
     let Cli { command, logs } = cli;
-    // The doctor prints a report instead.
-    let log_filter =
-        if matches!(command, Command::Doctor(_) | Command::Bundle(_)) { "off" } else { LOG_FILTER };
+    // These print a report instead.
+    let log_filter = if matches!(
+        command,
+        Command::Doctor(_) | Command::Bundle(_) | Command::Join(_) | Command::Leave(_)
+    ) {
+        "off"
+    } else {
+        LOG_FILTER
+    };
     // The agent's loop runs on the main thread; links, downloads and Docker calls on two others.
     let program = Program { name: "neptune-edge", log_filter, threads: Threads::Number(2) };
     let is_configuration = |error: &Error| error.class() == ErrorClass::Configuration;
@@ -37,7 +46,11 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
     match command {
         Command::Run(args) => {
             let config = config::config(args.or_environment(variable))?;
-            let policy = neptune_store::StorePolicy { s3: s3_from_environment()?, ..config.policy };
+            let policy = neptune_store::StorePolicy {
+                s3: s3_from_environment()?,
+                registry_logins: registry_logins(config.registry_config.clone()),
+                ..config.policy
+            };
             let config = Config { policy, ..config };
             // The future holds the whole state of the agent.
             Box::pin(startup::run(config, stop_signal().map_err(Error::Signals)?)).await?;
@@ -48,6 +61,8 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
             }
         }
         Command::Bundle(args) => Box::pin(bundle::bundle(*args)).await?,
+        Command::Join(args) => return Ok(Box::pin(join::join(args)).await),
+        Command::Leave(args) => return Ok(Box::pin(leave::leave(args)).await),
         Command::Fetch(args) => fetch::fetch(args).await?,
         Command::Sidecar(args) => {
             sidecar::sidecar(args, stop_signal().map_err(Error::Signals)?).await?;

@@ -53,6 +53,7 @@ mod tests {
             download_window: None,
             download_proxy: proxy.map(str::to_owned),
             no_proxy: bypassed.map(str::to_owned),
+            hf_token_file: None,
         }
     }
 

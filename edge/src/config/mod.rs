@@ -3,6 +3,7 @@
 mod devices;
 mod downloads;
 mod flags;
+mod hub;
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +18,7 @@ use neptune_program::BrokerFlags;
 use neptune_store::{AllowedAddress, S3Config, StorePolicy};
 use neptune_wire::{LogKind, Namespace, NodeName, TopicPrefix};
 
-pub use self::flags::EDGE_MESH_DNS;
+pub use self::{flags::EDGE_MESH_DNS, hub::hub_from_environment};
 use neptune_agent_core::{
     domain::{
         allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
@@ -33,6 +34,7 @@ use self::flags::{
     docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name, peers,
     remote_logs, secret_dir, worker_network,
 };
+use self::hub::{hub, token_file};
 use crate::{
     Error,
     cli::{ModelArgs, ModelSharing, RunArgs, Transport},
@@ -137,6 +139,10 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
     };
     let worker_network = worker_network(&args.containers.worker_network, embedded, &local_url)?;
     let limits = download_limits(&args.downloads)?;
+    let secret_dir = secret_dir("--secret-dir", args.secret_dir)?;
+    let policy = policy(&args.models)?;
+    let hub_token_file =
+        token_file(args.downloads.hf_token_file.as_ref(), &secret_dir, &policy.hub)?;
     check_ca_file(&mqtt_url, &local_url, args.broker.mqtt_ca_file.is_some())?;
     Ok(Config {
         node,
@@ -156,16 +162,17 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         registry_config: args.registry_config.filter(|path| !path.as_os_str().is_empty()),
         prefix,
         advertise: advertised_address(args.advertise_address)?,
-        secret_dir: secret_dir("--secret-dir", args.secret_dir)?,
-        runtime_dir: secret_dir("--runtime-dir", args.runtime_dir)?,
+        secret_dir,
+        runtime_dir: flags::secret_dir("--runtime-dir", args.runtime_dir)?,
         metrics_listen: args.metrics_listen,
         dns: name_servers(args.dns)?,
         worker_network,
         policy: StorePolicy {
+            hub_token_file,
             per_namespace: args.model_sharing == ModelSharing::Namespace,
             bytes_per_second: limits.bytes_per_second,
             proxy: limits.proxy,
-            ..policy(&args.models)?
+            ..policy
         },
         download_windows: limits.windows,
         keep_unused: args.keep_unused,
@@ -230,6 +237,7 @@ pub fn policy(args: &ModelArgs) -> Result<StorePolicy, Error> {
         allowed_addresses: allowed,
         reserve_bytes: args.model_reserve_bytes,
         file_roots,
+        hub: hub(args.hf_endpoint.as_ref())?,
         ..StorePolicy::default()
     })
 }
@@ -264,9 +272,7 @@ mod tests {
         let base = base.chunks(2).filter(|pair| !given(pair[0])).flatten();
         match Cli::try_parse_from(base.chain(extra)).unwrap().command {
             Command::Run(args) => config(*args),
-            Command::Fetch(_) | Command::Doctor(_) | Command::Bundle(_) | Command::Sidecar(_) => {
-                panic!("the command is run")
-            }
+            _ => panic!("the command is run"),
         }
     }
 
@@ -308,6 +314,9 @@ mod tests {
             ["--mqtt-ca-file", "/x"],
             ["--data-dir", "/"],
             ["--allow-address", "a b"],
+            ["--hf-endpoint", "hub"],
+            ["--hf-endpoint", "https://user:secret@hub"],
+            ["--hf-token-file", "../hub"],
             ["--allow-model-dir", "models"],
             ["--heartbeat", "0"],
             ["--dns", "0.0.0.0"],

@@ -183,6 +183,7 @@ mod tests {
             model_version: None,
             token: None,
             ca: None,
+            tls: None,
             capture: None,
         };
         let gateways: BTreeMap<_, _> = ["a", "b", "absent"]

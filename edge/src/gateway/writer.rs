@@ -18,7 +18,7 @@ use neptune_agent_core::{
         },
         node_context::NodeContext,
     },
-    gateway::files::{ca_copy_name, config_content},
+    gateway::files::{CopyNames, ca_copy_name, config_content, tls_copy_names},
 };
 use neptune_transfer::durable;
 use tokio::{
@@ -86,30 +86,39 @@ fn write_all(dirs: &WriterDirs, wanted: &WantedGateways) -> WrittenGateways {
 
 fn write(dir: &GatewayDir, files: &GatewayFiles, dirs: &WriterDirs) -> WrittenFiles {
     let mut notes = Vec::new();
-    let mut read = |name: &Option<SecretName>| {
-        let content = name
-            .as_ref()?
-            .clone()
-            .and_then(|name| Ok((secrets::read(&dirs.secrets, &name)?, name)));
-        content.map_err(|why| notes.push(why)).ok()
+    let mut read = |name: Option<&SecretName>, until: &str| {
+        let content =
+            name?.clone().and_then(|name| Ok((secrets::read(&dirs.secrets, &name)?, name)));
+        content.map_err(|why| notes.push(format!("{why}; {until} until then"))).ok()
     };
-    let token = read(&files.token);
-    let ca = read(&files.ca).map(|(content, _)| (ca_copy_name(&content), content));
+    let at_edge = "hard samples stay at the edge";
+    let token = read(files.token.as_ref(), at_edge);
+    let ca = read(files.ca.as_ref(), at_edge).map(|(content, _)| (ca_copy_name(&content), content));
+    let closed = "the gateway keeps the certificate before, and without one accepts no client";
+    let tls = files.tls.as_ref();
+    let certificate = read(tls.map(|tls| &tls.cert), closed);
+    let key = read(tls.map(|tls| &tls.key), closed);
+    let pair = certificate
+        .zip(key)
+        .map(|((certificate, _), (key, _))| (tls_copy_names(&certificate, &key), certificate, key));
     let copies = token.map(|(content, name)| (name, content)).into_iter().chain(ca.clone());
-    let ca = ca.as_ref().map(|(name, _)| name.as_str());
+    let pairs = pair.iter().flat_map(|(names, certificate, key)| {
+        [(names.0.clone(), certificate.clone()), (names.1.clone(), key.clone())]
+    });
+    let copies: BTreeMap<_, _> = copies.chain(pairs).collect();
+    let names = CopyNames {
+        ca: ca.as_ref().map(|(name, _)| name.as_str()),
+        tls: pair.as_ref().map(|(names, ..)| names),
+    };
     let capture = files.capture.as_deref().map(|path| {
         capture_dir::prepare(path, &dirs.context)
             .map_err(|why| format!("gateway.capture: directory {} {why}", path.display()))
     });
-    let copies = copies.collect();
     let is_captured = matches!(capture, Some(Ok(_)));
     let group = dirs.context.gateway_group();
-    let written = write_files(dir, files, (ca, is_captured, &copies), group).map_err(|error| {
+    let written = write_files(dir, files, (names, is_captured, &copies), group).map_err(|error| {
         format!("cannot write the gateway's files in {}: {error}; retrying", dir.0.display())
     });
-    let notes =
-        notes.into_iter().map(|why| format!("{why}; hard samples stay at the edge until then"));
-    let mut notes: Vec<String> = notes.collect();
     let capture = capture.and_then(|capture| {
         let refused =
             |why: String| notes.push(format!("{why}; samples are not captured until then"));
@@ -121,7 +130,7 @@ fn write(dir: &GatewayDir, files: &GatewayFiles, dirs: &WriterDirs) -> WrittenFi
 fn write_files(
     dir: &GatewayDir,
     files: &GatewayFiles,
-    (ca, captures, copies): (Option<&str>, bool, &BTreeMap<String, Vec<u8>>),
+    (names, captures, copies): (CopyNames<'_>, bool, &BTreeMap<String, Vec<u8>>),
     group: Option<u32>,
 ) -> io::Result<()> {
     // Only agent and gateway see state and secrets; others see at most the configuration. The state
@@ -140,7 +149,7 @@ fn write_files(
     }
     let path = dir.config_file();
     let before = fs::read(&path).unwrap_or_default();
-    if secrets::replace(&path, &config_content(files, ca, captures, &before), 0o644, None)? {
+    if secrets::replace(&path, &config_content(files, names, captures, &before), 0o644, None)? {
         info!(worker = %files.worker, path = %path.display(), "gateway configuration written");
     }
     // Last, because the configuration before names them.
@@ -291,6 +300,36 @@ mod tests {
         let mut copies = node.copies();
         copies.sort();
         assert_eq!(copies, [name, "llm".to_owned()]);
+    }
+
+    #[test]
+    fn certificate_and_key_are_copied_together_under_names_of_the_pair() {
+        let mut node = Node::new();
+        fs::write(node.secret("llm"), "token").unwrap();
+        let files = json!({"certFile": "web.crt", "keyFile": "web.key"});
+        let gateway = node.wanted.worker.gateway.as_mut().unwrap();
+        gateway.tls = serde_json::from_value(files.clone()).unwrap();
+        let mut config = serde_json::to_value(&gateway.config).unwrap();
+        config["tls"] = files.clone();
+        gateway.config = serde_json::from_value(config).unwrap();
+        fs::write(node.secret("web.crt"), "one").unwrap();
+        let written = node.write(None);
+        let [remark] = &written.notes[..] else { unreachable!("{written:?}") };
+        assert!(
+            remark.contains("web.key") && remark.contains("accepts no client until then"),
+            "{remark}"
+        );
+        assert_eq!((node.config()["tls"].clone(), node.copies()), (files, vec!["llm".to_owned()]));
+        for content in ["one", "two"] {
+            fs::write(node.secret("web.key"), content).unwrap();
+            assert_eq!(node.write(None).notes, [""; 0]);
+            let (certificate, key) = tls_copy_names(b"one", content.as_bytes());
+            let path = format!("/etc/neptune-gateway-secrets/{certificate}");
+            assert_eq!(node.config()["tls"]["certFile"], path);
+            let mut copies = node.copies();
+            copies.sort();
+            assert_eq!(copies, [&certificate, &key, "llm"]);
+        }
     }
 
     #[test]

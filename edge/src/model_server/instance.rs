@@ -1,12 +1,14 @@
 //! The state of one model server in memory: turns observations into the facts of a rollout decision
 //! (rollout/) and into the target of the plan (plan.rs). Decides nothing itself.
 
+mod facts;
+
 use std::{collections::BTreeMap, time::Instant};
 
 use neptune_agent_core::{
     desired::WantedServer,
     domain::{
-        artifact::{ArtifactSource, DownloadState, ImageState, LocalArtifact, PlacedVersions},
+        artifact::{ArtifactSource, LocalArtifact, PlacedVersions},
         container::TargetContainer,
         node_context::NodeContext,
         observed_container::ObservedContainer,
@@ -15,20 +17,16 @@ use neptune_agent_core::{
         server_part::{ObservedServer, ServerPart, Slot, part_name},
     },
     model_server::{
-        container::{VersionContainers, beside, version_containers},
+        container::{VersionContainers, VersionInputs, beside, version_containers},
         plan::{ServerTarget, WatchedDirectory},
         probe::ProbeHistory,
-        rollout::{InstanceState, RolloutDecision, RolloutFacts, decide},
     },
     plan::attempts::Attempts,
+    volumes::mounts::{engine_volumes, volumes_of},
 };
-use neptune_edge_engine::image_pulls::ImagePulls;
-use neptune_wire::{
-    ContentHash, ModelServer, ModelServerReport, Namespace, ObjectKey, TRANSFORMER_FAILED,
-    WorkerReason,
-};
+use neptune_wire::{ContentHash, ModelServer, ModelServerReport, Namespace, ObjectKey};
 
-use crate::{artifacts::downloads::Downloads, event::AgentEvent};
+use crate::{artifacts::downloads::Downloads, values::opened::ServerValues};
 
 /// One model server of the node, in memory.
 #[derive(Debug)]
@@ -61,6 +59,14 @@ pub struct Route {
     pub port: u16,
     /// Requests in flight at the other transformer end before this time.
     pub drained_at: Option<Instant>,
+}
+
+/// What the versions of a server need on the node.
+#[derive(Clone, Copy)]
+pub struct InstanceInputs<'a> {
+    pub downloads: &'a Downloads,
+    pub values: &'a ServerValues,
+    pub context: &'a NodeContext,
 }
 
 /// The facts of a decision beside the stored state.
@@ -110,24 +116,27 @@ impl ModelServerInstance {
         downloads.local_artifact(&self.source(&version.serving)?)
     }
 
-    /// The containers of a version whose model, if it has one, is on the node.
+    /// The containers of a version whose model, if it has one, is on the node, and whose values can be
+    /// read.
     fn containers_of(
         &self,
         version: &ServedVersion,
-        downloads: &Downloads,
-        context: &NodeContext,
+        InstanceInputs { downloads, values, context }: &InstanceInputs<'_>,
     ) -> Option<VersionContainers> {
+        let ModelServer { name, program, model, .. } = &version.serving;
         let local = self.model(version, downloads);
-        let is_present = version.serving.model.is_none() || local.is_some();
-        is_present.then(|| version_containers(version, &self.uid, local, context))
+        let values = values.of_program(name, program).and_then(Result::ok);
+        let has_model = model.is_none() || local.is_some();
+        let has_values = !program.has_values() || values.is_some();
+        let inputs = VersionInputs { model: local, values };
+        (has_model && has_values).then(|| version_containers(version, &self.uid, inputs, context))
     }
 
-    /// Computes the containers of the kept versions. Call it after the rollout or the downloads
-    /// changed.
-    pub fn resolve(&mut self, downloads: &Downloads, context: &NodeContext) {
+    /// Computes the containers of the kept versions. Call it after the rollout or the inputs changed.
+    pub fn resolve(&mut self, inputs: &InstanceInputs<'_>) {
         let versions = self.rollout.kept_versions();
         let containers = versions.filter_map(|version| {
-            let containers = self.containers_of(version, downloads, context)?;
+            let containers = self.containers_of(version, inputs)?;
             Some((version.id().to_owned(), containers))
         });
         self.containers = containers.collect();
@@ -144,15 +153,9 @@ impl ModelServerInstance {
     }
 
     /// Whether the container of this spec hash is no longer the one of this part that must run.
-    pub fn is_outdated(
-        &self,
-        part: ServerPart,
-        hash: &str,
-        downloads: &Downloads,
-        context: &NodeContext,
-    ) -> bool {
+    pub fn is_outdated(&self, part: ServerPart, hash: &str, inputs: &InstanceInputs<'_>) -> bool {
         let current = self.rollout.current.as_ref();
-        let containers = current.and_then(|it| self.containers_of(it, downloads, context));
+        let containers = current.and_then(|it| self.containers_of(it, inputs));
         containers.is_some_and(|containers| match part {
             ServerPart::Server => containers.server.hash.as_str() != hash,
             _ => match self.hashes.get(&part) {
@@ -230,7 +233,18 @@ impl ModelServerInstance {
             placed: self.placed.as_ref(),
             restart: self.restart,
             restarted_at: wanted.serving.restarted_at.as_ref(),
+            kept_volumes: self.kept_volumes(context),
         }
+    }
+
+    /// The volumes of the engine of the kept versions: a version to which the server returns finds
+    /// its files.
+    fn kept_volumes(&self, context: &NodeContext) -> Vec<String> {
+        let volumes = self.rollout.kept_versions().flat_map(|version| {
+            let volumes = volumes_of(version.node_program(&self.uid), context);
+            engine_volumes(&volumes).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        });
+        volumes.collect()
     }
 
     /// Starts the probes of versions whose containers came up, and drops those of the others.
@@ -297,94 +311,6 @@ impl ModelServerInstance {
         };
         let images = images_of(&wanted.serving);
         images.filter(move |image| wanted.refusal.is_none() && !is_used(image))
-    }
-
-    /// Decides the next step of the rollout from the facts.
-    pub fn decide(
-        &self,
-        wanted: &WantedServer,
-        facts: &InstanceFacts<'_>,
-        downloads: &Downloads,
-        images: &ImagePulls<AgentEvent>,
-    ) -> RolloutDecision {
-        let download = match self.source(&wanted.serving) {
-            Some(source) if wanted.refusal.is_none() => downloads.state(&source),
-            _ => DownloadState::Ready,
-        };
-        let mut images = self.awaited_images(wanted).map(|image| (image, images.state(image)));
-        let (awaited_image, image) = images
-            .find(|(_, state)| *state != ImageState::Ready)
-            .unwrap_or((&wanted.serving.program.image, ImageState::Ready));
-        let reason = facts.attempts.problem.as_ref().map(|problem| format!("{:?}", problem.reason));
-        let state = |version: &Option<ServedVersion>| {
-            self.state_of(version.as_ref(), facts, reason.as_deref().unwrap_or_default())
-        };
-        let facts = RolloutFacts {
-            target: &wanted.serving,
-            refusal: wanted.refusal.as_deref(),
-            download,
-            awaited_image,
-            image,
-            current: state(&self.rollout.current),
-            last_good: state(&self.rollout.last_good),
-            draining: state(&self.rollout.draining),
-            failures: facts
-                .beside
-                .values()
-                .fold(facts.attempts.failures, |most, attempts| most.max(attempts.failures)),
-            now: facts.now,
-            wall: facts.wall,
-        };
-        decide(&self.rollout, &facts)
-    }
-
-    fn state_of<'a>(
-        &'a self,
-        version: Option<&ServedVersion>,
-        facts: &InstanceFacts<'a>,
-        reason: &'a str,
-    ) -> InstanceState<'a> {
-        if let Some((_, probes)) = version.and_then(|version| self.probes.get(version.id())) {
-            return InstanceState::Up(probes);
-        }
-        let problem = facts.attempts.problem.as_ref();
-        let message = facts.engine_problem.or(problem.map(|problem| problem.message.as_str()));
-        match problem.map(|problem| problem.reason) {
-            Some(WorkerReason::ContainerRefused | WorkerReason::EngineUnsuited) => {
-                InstanceState::Down { reason, message: message.unwrap_or_default() }
-            }
-            Some(WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory) => {
-                let hash = self.container().map(|container| &container.hash);
-                match facts.attempts.ending_of(hash) {
-                    Some(message) => InstanceState::Down { reason, message },
-                    None => InstanceState::Absent(message),
-                }
-            }
-            None => self.state_of_transformer(facts).unwrap_or(InstanceState::Absent(message)),
-            _ => InstanceState::Absent(message),
-        }
-    }
-
-    /// Why the transformer or its proxy does not run; `None` without a problem.
-    fn state_of_transformer<'a>(&self, facts: &InstanceFacts<'a>) -> Option<InstanceState<'a>> {
-        let current = self.current()?;
-        let parts = [ServerPart::Transformer(current.slot), ServerPart::Proxy];
-        let mut parts = parts.into_iter().filter(|part| current.part(*part).is_some());
-        let (part, attempts, problem) = parts.find_map(|part| {
-            let attempts = *facts.beside.get(&part)?;
-            Some((part, attempts, attempts.problem.as_ref()?))
-        })?;
-        let down = |message| InstanceState::Down { reason: TRANSFORMER_FAILED, message };
-        Some(match problem.reason {
-            WorkerReason::ContainerRefused | WorkerReason::ScriptMissing => down(&problem.message),
-            WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
-                match attempts.ending_of(self.hashes.get(&part)) {
-                    Some(message) => down(message),
-                    None => InstanceState::Absent(Some(&problem.message)),
-                }
-            }
-            _ => InstanceState::Absent(Some(&problem.message)),
-        })
     }
 }
 

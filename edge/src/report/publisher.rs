@@ -41,13 +41,14 @@ pub struct EventBusChannel {
 }
 
 /// The parts of tasks that this agent understands, beside those of all agents.
-const SUPPORTED: [AgentFeature; 6] = [
+const SUPPORTED: [AgentFeature; 7] = [
     AgentFeature::Devices,
     AgentFeature::Volumes,
     AgentFeature::Logs,
     AgentFeature::Probes,
     AgentFeature::Restart,
     AgentFeature::Sealed,
+    AgentFeature::ServerValues,
 ];
 
 /// The longest interval between batches that the agent accepts, in seconds.

@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, fs, io, ops::ControlFlow, path::Path, sync::Arc};
 
 use neptune_agent_core::{
+    backoff::ENGINE_CONNECT,
     domain::{
         node_context::TRAINING_DIR,
         problem::Problem,
@@ -12,9 +13,13 @@ use neptune_agent_core::{
             VerifyProblem,
         },
     },
-    training::container::{TaskInputs, TrainingIdentity},
+    training::{
+        container::{TaskInputs, TrainingIdentity},
+        volumes::UID,
+    },
 };
 use neptune_edge_engine::supervisor::FoundContainer;
+use neptune_program::random::random;
 use neptune_wire::{TaskId, WorkerReason};
 use tokio::{sync::Notify, task::spawn_blocking};
 use tracing::{info, warn};
@@ -156,6 +161,33 @@ impl TrainingNode {
                 .await;
             let _ = self.events.send(AgentEvent::TrainingSwept(SweepState::Containers)).await;
         });
+    }
+
+    /// Removes the volumes of trainings that left the node, whenever one did, for as long as the agent
+    /// runs. A volume is not removed before its containers: the engine refuses that until then.
+    pub fn collect_volumes(&self) {
+        let node = self.clone();
+        tokio::spawn(async move {
+            loop {
+                node.volumes.changed().await;
+                let mut failures = 0;
+                while let Err(Problem { message: problem, .. }) = node.remove_unused_volumes().await
+                {
+                    failures += 1;
+                    if failures == 1 {
+                        info!(problem, "cannot remove the volumes of a training; retrying");
+                    }
+                    tokio::time::sleep(ENGINE_CONNECT.delay(failures, random())).await;
+                }
+            }
+        });
+    }
+
+    async fn remove_unused_volumes(&self) -> Result<(), Problem> {
+        let _volumes = self.volumes.lock().await;
+        let Some(kept) = self.volumes.kept() else { return Ok(()) };
+        let is_unused = |labels: &_| kept.is_unused(labels, &self.context, &self.instance);
+        self.supervisor.remove_unused_volumes(UID, is_unused).await
     }
 
     /// Whether this data directory created the container under the present name of the node.

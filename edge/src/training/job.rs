@@ -16,7 +16,7 @@ use neptune_wire::{AgentInstance, TaskId};
 use reqwest::Client;
 use tokio::sync::mpsc;
 
-use super::{metrics::TrainingMetrics, output::TaskFiles};
+use super::{boot::boot_id, metrics::TrainingMetrics, output::TaskFiles, volumes::TrainingVolumes};
 use crate::event::AgentEvent;
 
 /// A task with everything that its activities need.
@@ -43,8 +43,30 @@ pub struct TrainingNode {
     pub instance: AgentInstance,
     pub events: mpsc::Sender<AgentEvent>,
     pub metrics: Arc<TrainingMetrics>,
+    pub volumes: Arc<TrainingVolumes>,
     /// Identifies this boot of the machine.
     pub boot: String,
+}
+
+impl TrainingNode {
+    /// The node as it is since this boot, whose volumes are not known yet.
+    pub fn new(
+        supervisor: &Supervisor,
+        context: &Arc<NodeContext>,
+        instance: &AgentInstance,
+        events: &mpsc::Sender<AgentEvent>,
+        metrics: &Arc<TrainingMetrics>,
+    ) -> Self {
+        Self {
+            supervisor: supervisor.clone(),
+            context: Arc::clone(context),
+            instance: instance.clone(),
+            events: events.clone(),
+            metrics: Arc::clone(metrics),
+            volumes: Arc::default(),
+            boot: boot_id(),
+        }
+    }
 }
 
 impl TaskJob {

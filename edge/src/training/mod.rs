@@ -11,3 +11,4 @@ pub mod prepare;
 mod readable;
 pub mod run;
 pub mod upload;
+pub mod volumes;

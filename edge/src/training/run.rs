@@ -15,7 +15,10 @@ use neptune_agent_core::{
         training::{RunOutcome, TASK, TaskEvent, TaskProblem},
     },
     supervision::{self, Claim, End, Exit, Limits, RestartPolicy},
-    training::container::{self, STARTED, TaskInputs, TrainingIdentity},
+    training::{
+        container::{self, STARTED, TaskInputs, TrainingIdentity},
+        volumes::volume_labels,
+    },
 };
 use neptune_edge_engine::supervisor::{Adopted, FoundContainer, NewContainer};
 use neptune_wire::{TaskKind, TrainingReason, WorkerReason};
@@ -134,12 +137,15 @@ async fn start(job: &TaskJob) -> Result<Begun, RunOutcome> {
     let new = NewContainer {
         name: container::name(&job.wanted, &job.node.context),
         labels,
+        volume_labels: volume_labels(&job.wanted, &job.node.context, &job.node.instance),
         spec,
         max_file_bytes: container::output_limit(&job.wanted),
         node: job.node.context.node.clone(),
         owner: job.wanted.owner.clone(),
     };
+    let volumes = job.node.volumes.lock().await;
     let started = job.node.supervisor.start_new(&new).await;
+    drop(volumes);
     let id = started.map_err(|problem| match problem.reason {
         // It may start it all the same.
         WorkerReason::DockerUnavailable => RunOutcome::Lost(engine_problem(problem)),

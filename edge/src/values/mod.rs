@@ -2,6 +2,7 @@
 //! writes the files of volumes. What a container gets is decided in `neptune_agent_core::values`.
 
 mod layout;
+pub mod opened;
 pub mod opener;
 pub mod runtime_files;
 pub mod seal_key;

@@ -1,10 +1,9 @@
-//! Opens the Secrets of a worker with the seal key of the node. No I/O.
+//! Opens the Secrets of a worker or a model server with the seal key of the node. No I/O.
 
 use std::collections::BTreeMap;
 
 use neptune_agent_core::{
-    desired::WantedWorker,
-    domain::{problem::Problem, served_version::is_plain_name},
+    domain::{node_program::NodeProgram, problem::Problem, served_version::is_plain_name},
     values::{
         files::{VolumeFiles, canonical},
         resolve::{WorkerValues, resolve_values},
@@ -15,33 +14,32 @@ use neptune_wire::{
     ContentHash, NodeName, NodeProblem, SealScope, SealedSecret, SecretValues, WorkerReason,
 };
 
-/// What a worker gets of its Secrets and `ConfigMap`s. A worker with `ConfigMap`s only needs no key.
+/// What a program gets of its Secrets and `ConfigMap`s. A program with `ConfigMap`s only needs no key.
 ///
 /// # Errors
 /// A Secret cannot be opened, or its values cannot be used where the program names them.
 pub fn open_values(
     node: &NodeName,
-    wanted: &WantedWorker,
+    wanted: NodeProgram<'_>,
     key: Result<&SealKey, &NodeProblem>,
 ) -> Result<WorkerValues, Problem> {
     // The uid is the name of a directory.
-    if !is_plain_name(&wanted.uid) {
+    if !is_plain_name(wanted.uid) {
         let message = format!("the uid {:?} of the object is no name", wanted.uid);
         return Err(Problem { reason: WorkerReason::SecretUnreadable, message });
     }
-    let program = &wanted.worker.program;
     let mut opened = BTreeMap::new();
-    for secret in &program.secrets {
+    for secret in &wanted.program.secrets {
         opened.insert(secret.name.as_str(), open(node, wanted, secret, key)?);
     }
-    resolve_values(program, &opened, |variables| {
+    resolve_values(wanted.program, &opened, |variables| {
         key.map(|key| key.fingerprint(&canonical(variables))).unwrap_or_default()
     })
 }
 
 fn open(
     node: &NodeName,
-    wanted: &WantedWorker,
+    NodeProgram { uid, name, program }: NodeProgram<'_>,
     secret: &SealedSecret,
     key: Result<&SealKey, &NodeProblem>,
 ) -> Result<SecretValues, Problem> {
@@ -55,8 +53,7 @@ fn open(
             "it is sealed to an earlier key of the node; waiting for the controller to seal it again",
         ));
     }
-    let worker = &wanted.worker;
-    let scope = SealScope::new(node, &wanted.uid, &worker.name, &worker.program, secret);
+    let scope = SealScope::new(node, uid, name, program, secret);
     key.open(&scope, &secret.sealed)
         .map_err(|why| unreadable(&format!("{why}; waiting for the controller to seal it again")))
 }
@@ -74,7 +71,10 @@ pub fn version(files: &VolumeFiles, key: Option<&SealKey>) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_agent_core::fixtures::{node_context, wanted_worker};
+    use neptune_agent_core::{
+        desired::WantedWorker,
+        fixtures::{node_context, wanted_worker},
+    };
     use neptune_seal::{SecretBytes, seal};
     use serde_json::json;
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn fingerprint(wanted: &WantedWorker, key: &SealKey) -> String {
-        let values = open_values(&node_context().node, wanted, Ok(key)).unwrap();
+        let values = open_values(&node_context().node, wanted.node_program(), Ok(key)).unwrap();
         values.env.unwrap().fingerprint
     }
 
@@ -130,13 +130,13 @@ mod tests {
         let (key, other) = (SealKey::generate(), SealKey::generate());
         let node = node_context().node;
         let refused = |node: &NodeName, wanted: &WantedWorker, key: Result<_, _>| {
-            let problem = open_values(node, wanted, key).unwrap_err();
+            let problem = open_values(node, wanted.node_program(), key).unwrap_err();
             assert_eq!(problem.reason, WorkerReason::SecretUnreadable);
             assert!(problem.message.starts_with("Secret camera cannot be opened on node "));
             problem.message
         };
         let original = wanted(&key, "rtsp://h", "u/1");
-        assert!(open_values(&node, &original, Ok(&key)).is_ok());
+        assert!(open_values(&node, original.node_program(), Ok(&key)).is_ok());
         let message = refused(&node, &original, Ok(&other));
         assert!(message.contains("an earlier key of the node"), "{message}");
         let problem = NodeProblem {
@@ -165,7 +165,7 @@ mod tests {
         refused(&"edge1".parse().unwrap(), &original, Ok(&key));
         let mut hostile = original.clone();
         hostile.uid = "../u".to_owned();
-        let problem = open_values(&node, &hostile, Ok(&key)).unwrap_err();
+        let problem = open_values(&node, hostile.node_program(), Ok(&key)).unwrap_err();
         assert!(problem.message.contains("is no name"), "{}", problem.message);
     }
 
@@ -182,7 +182,8 @@ mod tests {
             reason: neptune_wire::NodeProblemReason::StorageFailed,
             message: String::new(),
         };
-        let values = open_values(&node_context().node, &wanted, Err(&problem)).unwrap();
+        let values =
+            open_values(&node_context().node, wanted.node_program(), Err(&problem)).unwrap();
         let files = &values.files["c"];
         assert_eq!(files.files.len(), 1);
         let key = SealKey::generate();

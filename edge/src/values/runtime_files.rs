@@ -26,6 +26,9 @@ pub struct VersionedFiles {
     pub files: Arc<VolumeFiles>,
 }
 
+/// The files of volumes, by directory.
+pub type WantedFiles = BTreeMap<PathBuf, VersionedFiles>;
+
 /// The files of all volumes of the node, by directory.
 #[derive(Debug)]
 pub struct RuntimeFiles {
@@ -39,7 +42,7 @@ pub struct RuntimeFiles {
 
 #[derive(Debug, Default)]
 struct Volumes {
-    wanted: BTreeMap<PathBuf, VersionedFiles>,
+    wanted: WantedFiles,
     /// The version that each volume has on the disk, as this process wrote it.
     written: BTreeMap<PathBuf, String>,
 }
@@ -55,7 +58,7 @@ impl RuntimeFiles {
     }
 
     /// Sets the wanted files of all volumes. Returns whether some of them are not written.
-    pub fn set_wanted(&self, wanted: BTreeMap<PathBuf, VersionedFiles>) -> bool {
+    pub fn set_wanted(&self, wanted: WantedFiles) -> bool {
         let mut volumes = self.volumes.lock();
         volumes.wanted = wanted;
         !volumes.unwritten().is_empty()

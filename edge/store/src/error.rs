@@ -1,7 +1,8 @@
 //! The errors of this crate, each with its remedy, and whether a retry can succeed. Pure.
 
-use std::{io, net::IpAddr, path::PathBuf};
+use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use neptune_hub::{HubError, HubProblem};
 use neptune_sources::LocationError;
 
 use crate::Digest;
@@ -96,6 +97,42 @@ pub enum ModelError {
         /// Digest of the downloaded bytes.
         actual: Digest,
     },
+    /// The downloaded bytes do not have the Git object ID that the hub states.
+    #[error(
+        "{url}: the Git object ID is {actual}, and the hub states {expected}; correct the file on the hub, or use another revision"
+    )]
+    GitIdMismatch {
+        /// URL without its secrets.
+        url: String,
+        /// Object ID that the hub states.
+        expected: String,
+        /// Object ID of the downloaded bytes.
+        actual: String,
+    },
+    /// The model hub does not name the file or the set of files.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// A file of a set cannot be fetched.
+    #[error(transparent)]
+    Part(Arc<ModelError>),
+    /// The file with the token for the model hub cannot be used.
+    #[error("token file {path}: {reason}; correct the file, or --hf-token-file")]
+    TokenFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The logins at registries cannot be read.
+    #[error(
+        "{url}: {reason}; correct the logins of --registry-config, or of credentialsSecret in a Pod"
+    )]
+    RegistryLogin {
+        /// Address of the artifact.
+        url: String,
+        /// What is wrong with the file, without its content.
+        reason: String,
+    },
     /// Neither the length nor the digest is known, so a truncated download cannot be detected.
     #[error(
         "{url}: server does not report the content length, so a truncated download cannot be detected; specify the sha256"
@@ -186,6 +223,8 @@ impl ModelError {
     /// Whether a retry can succeed.
     pub fn class(&self) -> ModelErrorClass {
         match self {
+            Self::Part(error) => error.class(),
+            Self::Hub(error) if error.problem.is_transient() => ModelErrorClass::Transient,
             Self::HttpStatus { status, .. } if (300..500).contains(status) => match status {
                 408 | 425 | 429 => ModelErrorClass::Transient,
                 _ => ModelErrorClass::Permanent,
@@ -201,6 +240,10 @@ impl ModelError {
             | Self::AddressRefused { .. }
             | Self::Redirect { .. }
             | Self::DigestMismatch { .. }
+            | Self::GitIdMismatch { .. }
+            | Self::Hub(_)
+            | Self::TokenFile { .. }
+            | Self::RegistryLogin { .. }
             | Self::UnknownLength { .. }
             | Self::InvalidArchive { .. }
             | Self::PathNotAllowed { .. }
@@ -208,6 +251,24 @@ impl ModelError {
             | Self::S3Settings { .. }
             | Self::CaFile { .. }
             | Self::StoreLocked(_) => ModelErrorClass::Permanent,
+        }
+    }
+
+    /// The error itself, or that of the file of a set.
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::Part(error) => error.root(),
+            error => error,
+        }
+    }
+
+    /// How long the server wants the client to wait; zero if it does not say.
+    pub(crate) fn retry_after(&self) -> Duration {
+        match self.root() {
+            Self::Hub(HubError { problem: HubProblem::RateLimited { seconds }, .. }) => {
+                Duration::from_secs(seconds.unwrap_or(0))
+            }
+            _ => Duration::ZERO,
         }
     }
 }

@@ -1,39 +1,34 @@
 //! Fetches one artifact: retries transient errors indefinitely, verifies the digest, and moves the
 //! artifact to the content store. Sharing of a fetch by several callers is in `store`.
 
-use std::{
-    fs::File,
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use neptune_backoff::Backoff;
+use neptune_hub::FileCheck;
 use neptune_program::random::random;
 use neptune_sources::ArtifactLocation;
-use neptune_transfer::durable::remove;
 use tokio::{sync::OwnedMutexGuard, sync::watch, task::spawn_blocking};
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::{
     Artifact, ArtifactRequest, FetchPhase, FetchProgress, ModelError, ModelErrorClass,
-    archive::{TreeWriter, unzip},
     disk_reserve::DiskReserve,
+    http_object::http_object,
+    hub_fetch,
     inventory::Inventory,
+    oci_fetch,
+    part_fetch::PartFetch,
     peer_download,
     request::Packaging,
+    set_fetch,
     sources::FetchSources,
     storage::{
-        content_store::ArtifactMeta,
+        content_store::SetRecord,
         partial::{CompleteDownload, PartialDownload},
         partial_record::adopt,
     },
-    transfer::{
-        connector::Connector,
-        http::{self, HttpObject},
-        local,
-    },
+    storing::store,
+    transfer::{access::Access, connector::Connector, http, local},
 };
 
 /// The delay before a retry. The first one is short for a server that restarts; the maximum limits
@@ -52,7 +47,11 @@ pub struct FetchTask {
     /// Requests that failed permanently.
     rejected: Vec<ArtifactRequest>,
     progress: watch::Sender<FetchProgress>,
-    connector: Option<Connector>,
+    /// Fetches the parts of a set, and a file whose digest the hub stated.
+    parts: PartFetch,
+    connector: Option<Arc<Connector>>,
+    /// What is recorded of the list of a set that this fetch received from the hub.
+    listed: Option<SetRecord>,
     /// Kept between attempts, so that nothing is unpacked twice.
     partial: Option<PartialDownload>,
     /// Whether the bytes of the last attempt come from more than one response.
@@ -65,8 +64,10 @@ impl FetchTask {
     pub fn new(
         inventory: Arc<Inventory>,
         (request, sources): (ArtifactRequest, Arc<FetchSources>),
-        progress: watch::Sender<FetchProgress>,
+        (progress, parts): (watch::Sender<FetchProgress>, PartFetch),
     ) -> Self {
+        // The mirrors are among the sources.
+        let request = request.per_location().swap_remove(0);
         Self {
             inventory,
             request,
@@ -74,7 +75,9 @@ impl FetchTask {
             failed: Vec::new(),
             rejected: Vec::new(),
             progress,
+            parts,
             connector: None,
+            listed: None,
             partial: None,
             is_resumed: false,
             has_restarted: false,
@@ -98,7 +101,9 @@ impl FetchTask {
             };
             let is_corrupt = matches!(
                 error,
-                ModelError::InvalidArchive { .. } | ModelError::DigestMismatch { .. }
+                ModelError::InvalidArchive { .. }
+                    | ModelError::DigestMismatch { .. }
+                    | ModelError::GitIdMismatch { .. }
             );
             if is_corrupt {
                 self.discard().await?;
@@ -130,7 +135,7 @@ impl FetchTask {
             let has_progress =
                 self.partial.as_ref().is_some_and(|partial| partial.received() > before);
             failures = if has_progress { 1 } else { failures + 1 };
-            let delay = RETRY.delay(failures, random());
+            let delay = RETRY.delay(failures, random()).max(error.retry_after());
             let url = self.request.redacted_url();
             warn!(url, %error, delay_seconds = delay.as_secs_f32(), "fetch failed, retrying");
             self.report_retry(error);
@@ -185,6 +190,20 @@ impl FetchTask {
     }
 
     async fn attempt(&mut self) -> Result<Artifact, ModelError> {
+        if self.request.is_set() {
+            let (request, progress) = (self.request.clone(), self.progress.clone());
+            return set_fetch::fetch(&self.inventory, &self.parts, &request, &progress).await;
+        }
+        if let ArtifactLocation::Hub(address) = self.request.location.clone() {
+            let (request, progress) = (self.request.clone(), self.progress.clone());
+            let is_known = request.sha256.is_some() || request.check.is_some();
+            if !is_known && !request.is_list() {
+                let connector = self.connector().await?;
+                let file = (&request, &address);
+                let (inventory, parts) = (&self.inventory, &self.parts);
+                return hub_fetch::file(inventory, &connector, parts, file, &progress).await;
+            }
+        }
         self.ask_peers().await?;
         let mut partial = match self.partial.take().filter(PartialDownload::has_writer) {
             Some(partial) => partial,
@@ -271,33 +290,62 @@ impl FetchTask {
 
     /// Transfers the missing bytes.
     async fn transfer(&mut self, partial: &mut PartialDownload) -> Result<(), ModelError> {
-        let policy = &self.inventory.policy;
-        let redacted_url = self.request.redacted_url();
-        let object = match &self.request.location {
-            ArtifactLocation::File(path) => {
-                return local::copy(path, &policy.file_roots, partial, &self.progress).await;
-            }
-            ArtifactLocation::Http(url) => {
-                HttpObject { url: url.clone(), redacted_url, signature: None }
-            }
-            ArtifactLocation::S3 { bucket, key } => {
-                let url = policy.s3.object_url(bucket, key)?;
-                let signature = Some(policy.s3.sign(&url, now(), &[]));
-                HttpObject { url, redacted_url, signature }
-            }
-        };
-        if self.connector.is_none() {
-            let inventory = Arc::clone(&self.inventory);
-            let created = spawn_blocking(move || {
-                let Inventory { allowed_addresses, policy, .. } = &*inventory;
-                let (ca_file, proxy) = (policy.ca_file.as_deref(), policy.proxy.as_ref());
-                Connector::new(allowed_addresses, ca_file, proxy, policy.stall_timeout)
-            });
-            self.connector = Some(created.await.expect("creating a client does not panic")?);
+        if self.request.is_list() {
+            return self.transfer_list(partial).await;
         }
-        let connector = self.connector.as_ref().expect("created above");
-        let meter = (&self.progress, &self.inventory.origin);
-        http::download(connector, &object, partial, meter).await
+        let inventory = Arc::clone(&self.inventory);
+        let policy = &inventory.policy;
+        if let ArtifactLocation::File(path) = &self.request.location {
+            return local::copy(path, &policy.file_roots, partial, &self.progress).await;
+        }
+        let connector = self.connector().await?;
+        let object = http_object(&inventory, &connector, &self.request).await?;
+        let meter = (&self.progress, &inventory.origin);
+        let result = http::download(&connector, &object, partial, meter).await;
+        if let (Access::Registry(access), Err(error)) = (&object.access, &result)
+            && inventory.registries.forget_if_denied(access, error)
+        {
+            let object = http_object(&inventory, &connector, &self.request).await?;
+            return http::download(&connector, &object, partial, meter).await;
+        }
+        result
+    }
+
+    /// Asks the hub or the registry for the files of a set. The list is the content that is downloaded.
+    async fn transfer_list(&mut self, partial: &mut PartialDownload) -> Result<(), ModelError> {
+        let connector = self.connector().await?;
+        let policy = &self.inventory.policy;
+        let (files, record) = match &self.request.location {
+            ArtifactLocation::Oci(address) => {
+                let sessions = &self.inventory.registries;
+                oci_fetch::list(sessions, policy, &connector, address).await?
+            }
+            ArtifactLocation::Hub(address) => {
+                let set = (&self.request, address);
+                hub_fetch::list(policy, &connector, &self.parts, set, &self.progress).await?
+            }
+            _ => unreachable!("other locations are no sets"),
+        };
+        self.listed = Some(record);
+        let text = files.text();
+        partial.restart(Some(text.len() as u64), None).await?;
+        partial.append(text.into()).await
+    }
+
+    /// The HTTP client of this fetch.
+    async fn connector(&mut self) -> Result<Arc<Connector>, ModelError> {
+        if let Some(connector) = &self.connector {
+            return Ok(Arc::clone(connector));
+        }
+        let inventory = Arc::clone(&self.inventory);
+        let created = spawn_blocking(move || {
+            let Inventory { allowed_addresses, policy, .. } = &*inventory;
+            let (ca_file, proxy) = (policy.ca_file.as_deref(), policy.proxy.as_ref());
+            Connector::new(allowed_addresses, ca_file, proxy, policy.stall_timeout)
+        });
+        let connector = Arc::new(created.await.expect("creating a client does not panic")?);
+        self.connector = Some(Arc::clone(&connector));
+        Ok(connector)
     }
 
     /// Verifies the digest, and moves the artifact to the content store.
@@ -313,8 +361,16 @@ impl FetchTask {
         }
         let (inventory, request) = (Arc::clone(&self.inventory), self.request.clone());
         let reserve = self.reserve();
+        let set = request.is_list().then(|| self.listed.clone().unwrap_or_default());
         let stored = spawn_blocking(move || {
-            let result = store(&inventory, &request, &reserve, complete);
+            let is_same = match &request.check {
+                Some(FileCheck::GitBlob(id)) => {
+                    hub_fetch::check_git_id(&complete.raw, id, request.redacted_url())
+                }
+                _ => Ok(()),
+            };
+            let result =
+                is_same.and_then(|()| store(&inventory, &request, &reserve, (complete, set)));
             drop(guard);
             result
         });
@@ -325,76 +381,4 @@ impl FetchTask {
         self.partial = None;
         self.inventory.discard_partial(&self.request.key()).await
     }
-}
-
-/// Unpacks a zip, and moves the artifact to the content store. Blocking.
-fn store(
-    inventory: &Inventory,
-    request: &ArtifactRequest,
-    reserve: &DiskReserve,
-    complete: CompleteDownload,
-) -> Result<Artifact, ModelError> {
-    let dir = inventory.partial_dir(&request.key());
-    let write_error = |source| reserve.write_error(&dir, source, 0);
-    let digest = complete.digest;
-    // Marked before it is stored, so that a concurrent garbage collection does not remove it.
-    let key = request.content_key(digest);
-    let in_use = inventory.mark_in_use(&key);
-    // Two URLs can have the same content. The second fetch must not replace the stored artifact.
-    let adding = in_use.lock();
-    if inventory.content.find(&key, request.packaging).is_none() {
-        let bytes = complete.bytes;
-        let (model, size) = match (request.packaging, complete.tree) {
-            (_, Some((tree, unpacked))) => (tree, unpacked.bytes),
-            (Packaging::Zip, None) => unpack_zip(inventory, reserve, &dir, &complete.raw)?,
-            (_, None) => (complete.raw, bytes),
-        };
-        let is_archive = request.packaging != Packaging::Plain;
-        let is_for_peers = inventory.policy.peers.is_some() && request.namespace.is_none();
-        let archive = (is_archive && is_for_peers).then(|| dir.join("raw"));
-        let size = if archive.is_some() { size + bytes } else { size };
-        let meta = ArtifactMeta { bytes, size, fetched: milliseconds(), peer: complete.peer };
-        let files = (model.as_path(), archive.as_deref());
-        let staging = dir.join("new");
-        let stored = inventory.content.put(files, &key, request.packaging, &meta, &staging);
-        stored.map_err(write_error)?;
-        info!(url = reserve.url, content = %key, bytes, size, "artifact stored");
-    }
-    if request.sha256.is_none() {
-        let recorded = inventory.content.record_digest(request, digest, complete.validator);
-        recorded.map_err(write_error)?;
-    }
-    drop(adding);
-    remove(&dir).map_err(write_error)?;
-    let stored = inventory.find_content(&key, request.packaging, in_use);
-    stored.ok_or_else(|| write_error(std::io::ErrorKind::NotFound.into()))
-}
-
-/// Returns the directory with the content, and its size in bytes.
-fn unpack_zip(
-    inventory: &Inventory,
-    reserve: &DiskReserve,
-    dir: &Path,
-    raw: &Path,
-) -> Result<(std::path::PathBuf, u64), ModelError> {
-    let write_error = |source| reserve.write_error(dir, source, 0);
-    let limits = inventory.policy.archive_limits;
-    let tree = dir.join("tree");
-    remove(&tree).map_err(write_error)?;
-    let writer = TreeWriter::create(&tree, limits, reserve)?;
-    let raw = File::open(raw).map_err(write_error)?;
-    let unpacked = unzip(raw, limits, writer)?;
-    Ok((tree, unpacked.bytes))
-}
-
-/// Returns the wall time for the signature of an S3 request.
-#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-fn now() -> Timestamp {
-    Timestamp::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-fn milliseconds() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -19,8 +19,9 @@ use tokio::sync::OwnedMutexGuard;
 use crate::{
     AllowedAddress, ContentKey, Digest, ModelError, StorePolicy,
     origin_meter::OriginMeter,
+    registry_sessions::RegistrySessions,
     request::{ArtifactRequest, Packaging},
-    storage::content_store::{ContentStore, remove_all},
+    storage::content_store::{ArtifactMeta, ContentStore, remove_all},
     transfer::local,
 };
 
@@ -39,6 +40,8 @@ pub struct Artifact {
     pub bytes: u64,
     /// The node that sent it; `None` if it is from its URL.
     pub peer: Option<NodeName>,
+    /// The place of the mirror that sent it, from 1; `None` if it is from its URL or from a node.
+    pub mirror: Option<u8>,
     _in_use: InUse,
 }
 
@@ -54,6 +57,7 @@ pub struct Inventory {
     partial_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     in_use: Mutex<HashMap<ContentKey, Weak<Mutex<()>>>>,
     pub origin: OriginMeter,
+    pub registries: RegistrySessions,
     /// Locked while the store is open.
     _lock: File,
 }
@@ -73,6 +77,7 @@ impl Inventory {
             allowed_addresses: policy.allowed_addresses.clone().into(),
             origin: OriginMeter::new(policy.bytes_per_second),
             policy,
+            registries: RegistrySessions::default(),
             partial_locks: Mutex::default(),
             in_use: Mutex::default(),
             _lock: lock,
@@ -88,7 +93,11 @@ impl Inventory {
                 ArtifactLocation::File(path) => {
                     Some(local::open(path, &self.policy.file_roots).ok()?.validator)
                 }
-                ArtifactLocation::Http(_) | ArtifactLocation::S3 { .. } => None,
+                ArtifactLocation::Http(_)
+                | ArtifactLocation::S3 { .. }
+                | ArtifactLocation::Hub(_)
+                | ArtifactLocation::Oci(_)
+                | ArtifactLocation::OciLayer(_) => None,
             };
             self.content.known_digest(request, now.as_ref())
         })?;
@@ -104,7 +113,8 @@ impl Inventory {
     ) -> Option<Artifact> {
         let (path, meta) = self.content.find(key, packaging)?;
         let digest = key.digest;
-        Some(Artifact { digest, path, bytes: meta.bytes, peer: meta.peer, _in_use: in_use })
+        let ArtifactMeta { bytes, peer, mirror, .. } = meta;
+        Some(Artifact { digest, path, bytes, peer, mirror, _in_use: in_use })
     }
 
     /// Protects the artifact of `key` from removal while the result exists.
@@ -120,6 +130,24 @@ impl Inventory {
 
     pub fn partial_dir(&self, key: &str) -> PathBuf {
         self.dir.join("partial").join(key)
+    }
+
+    /// Records that a fetch needs the files of a set, also in a later process. Blocking.
+    pub fn keep_set(&self, partial: &str, set: &ContentKey) -> io::Result<()> {
+        let dir = self.partial_dir(partial);
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join("list"), set.to_string())
+    }
+
+    /// The sets that fetches need.
+    fn kept_sets(&self) -> io::Result<Vec<ContentKey>> {
+        let mut sets = Vec::new();
+        for entry in fs::read_dir(self.dir.join("partial"))? {
+            // Incomplete only if the process was stopped: the next one writes it again.
+            let text = fs::read_to_string(entry?.path().join("list"));
+            sets.extend(text.ok().and_then(|text| text.parse::<ContentKey>().ok()));
+        }
+        Ok(sets)
     }
 
     /// Locks a partial download. A writer thread of a cancelled fetch can still have the lock.
@@ -153,7 +181,8 @@ impl Inventory {
             // While this is locked, no further artifact is marked as in use.
             let mut in_use = self.in_use.lock();
             in_use.retain(|_, in_use| in_use.strong_count() > 0);
-            let keep = keep.iter().chain(in_use.keys()).cloned().collect();
+            let keep = keep.iter().chain(in_use.keys()).cloned();
+            let keep = keep.chain(self.kept_sets()?).collect();
             self.content.collect_garbage(&keep, keep_newest, self.policy.per_namespace)?
         };
         remove_all(trash)?;
@@ -170,7 +199,7 @@ impl Inventory {
             remove(&dir.join("new"))?;
             let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let stored = name.rsplit_once('-').and_then(|(key, directory)| {
-                let packaging = [Packaging::Plain, Packaging::Tar]
+                let packaging = Packaging::DIRECTORIES
                     .into_iter()
                     .find(|packaging| packaging.directory_name() == directory)?;
                 self.content.find(&key.parse().ok()?, packaging)
@@ -189,7 +218,8 @@ impl Inventory {
         for entry in fs::read_dir(self.dir.join("partial"))? {
             let entry = entry?;
             let is_locked = entry.file_name().to_str().is_some_and(|name| locks.contains_key(name));
-            let files = ["raw", "peer", "peer-complete"].map(|name| entry.path().join(name));
+            let files =
+                ["raw", "peer", "peer-complete", "list"].map(|name| entry.path().join(name));
             let modified = files.iter().filter_map(|path| fs::metadata(path).ok()?.modified().ok());
             let is_old = modified.max().is_none_or(|modified| {
                 let age = SystemTime::now().duration_since(modified);

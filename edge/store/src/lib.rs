@@ -10,12 +10,13 @@
 //! - [`ArtifactRequest`]: what to fetch.
 //! - [`ModelStore`], `fetch`, `inventory`: the public interface, the fetch of one artifact, and the
 //!   state that they share.
+//! - `hub_fetch`, `oci_fetch`, `set_fetch`: files of a model hub and of a registry, and sets of files.
 //! - `transfer`: copies bytes from servers and local files.
 //! - `storage`: partial downloads and complete artifacts on disk.
 //! - `archive`: unpacks archives and rejects hostile ones.
 //!
 //! # Disk writes
-//! A plain file is written once. An archive is written as received, so that the download can be
+//! A plain file is written once. A set of files is a directory of hard links to plain files. An archive is written as received, so that the download can be
 //! resumed, and once more unpacked. The received archive is removed when the unpacked one is in
 //! place, unless the store fetches from other nodes: then it is kept for them.
 
@@ -27,18 +28,27 @@ mod content_key;
 mod disk_reserve;
 mod error;
 mod fetch;
+mod git_id;
+mod http_object;
+mod hub_fetch;
 mod inventory;
+mod oci_fetch;
 mod origin_meter;
+mod part_fetch;
 mod peer_download;
 mod peer_fetch;
 mod policy;
 mod progress;
 mod proxy;
+mod registry_logins;
+mod registry_sessions;
 mod request;
 mod resume;
+mod set_fetch;
 mod sources;
 mod storage;
 mod store;
+mod storing;
 mod transfer;
 
 pub use address_policy::{AllowedAddress, InvalidAllowedAddress};
@@ -46,11 +56,13 @@ pub use archive::ArchiveLimits;
 pub use content_key::ContentKey;
 pub use error::{ModelError, ModelErrorClass};
 pub use inventory::Artifact;
+pub use neptune_hub::{HubEndpoint, HubError, HubProblem, InvalidEndpoint, Login};
 pub use neptune_transfer::{Digest, InvalidDigest};
 pub use peer_fetch::{PeerFetch, PeerFetchRequest};
 pub use policy::StorePolicy;
 pub use progress::{FetchPhase, FetchProgress};
 pub use proxy::{DownloadProxy, InvalidProxy};
+pub use registry_logins::RegistryLogins;
 pub use request::ArtifactRequest;
 pub use store::{ModelStore, StoredContent};
 pub use transfer::{S3Config, S3Credentials};

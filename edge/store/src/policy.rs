@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{AllowedAddress, ArchiveLimits, DownloadProxy, PeerFetch, S3Config};
+use neptune_hub::HubEndpoint;
+
+use crate::{AllowedAddress, ArchiveLimits, DownloadProxy, PeerFetch, RegistryLogins, S3Config};
 
 /// What a store may fetch, and how much.
 #[derive(Debug, Clone)]
@@ -18,6 +20,12 @@ pub struct StorePolicy {
     pub file_roots: Vec<PathBuf>,
     /// Endpoint and credentials for `s3://` URLs.
     pub s3: S3Config,
+    /// The hub for `hf://` URLs. Default: the public one, without a token.
+    pub hub: HubEndpoint,
+    /// File with the token for the hub. Read for each download, so that it can be replaced.
+    pub hub_token_file: Option<PathBuf>,
+    /// The logins at registries for `oci://` URLs. Default: none.
+    pub registry_logins: Option<RegistryLogins>,
     /// File with PEM certificates of authorities to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
     /// The proxy of downloads from servers. Default: none; the proxies of the environment are not
@@ -45,6 +53,9 @@ impl Default for StorePolicy {
             archive_limits: ArchiveLimits::default(),
             file_roots: Vec::new(),
             s3: S3Config::default(),
+            hub: HubEndpoint::default(),
+            hub_token_file: None,
+            registry_logins: None,
             ca_file: None,
             proxy: None,
             stall_timeout: Duration::from_secs(30),

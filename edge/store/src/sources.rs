@@ -30,13 +30,15 @@ pub struct WaitingCaller {
 }
 
 impl FetchSources {
-    /// Adds the URL of a caller.
+    /// Adds the URL of a caller, and those of its mirrors.
     pub fn add(self: &Arc<Self>, request: &ArtifactRequest) -> WaitingCaller {
         let mut waiting = self.waiting.lock();
         let id = waiting.next_id;
         waiting.next_id += 1;
-        let is_new = waiting.requests.iter().all(|(_, known)| known != request);
-        waiting.requests.push((id, request.clone()));
+        let added = request.per_location();
+        let is_known = |it| waiting.requests.iter().any(|(_, known)| known == it);
+        let is_new = !added.iter().all(is_known);
+        waiting.requests.extend(added.into_iter().map(|request| (id, request)));
         if is_new {
             self.added.notify_one();
         }

@@ -20,6 +20,7 @@ use crate::{
     Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, StorePolicy,
     fetch::FetchTask,
     inventory::Inventory,
+    part_fetch::PartFetch,
     sources::{FetchSources, WaitingCaller},
     storage::content_store::remove_all,
 };
@@ -147,7 +148,7 @@ impl ModelStore {
         let task = FetchTask::new(
             Arc::clone(&self.inventory),
             (request.clone(), Arc::clone(&sources)),
-            sender,
+            (sender, self.parts()),
         );
         let future = task.run().boxed().shared();
         if let Some(weak) = future.downgrade() {
@@ -155,6 +156,15 @@ impl ModelStore {
             active.insert(request.key(), fetch);
         }
         JoinedFetch { future, progress, caller }
+    }
+
+    /// Fetches the parts of artifacts into this store.
+    fn parts(&self) -> PartFetch {
+        let store = self.clone();
+        PartFetch::new(move |request, progress| {
+            let store = store.clone();
+            async move { store.ensure(&request, &progress).await }.boxed()
+        })
     }
 
     /// Returns the artifact if it is stored. Blocking, but short.
@@ -202,13 +212,21 @@ impl ModelStore {
         Ok(shared.filter_map(file).collect())
     }
 
-    /// Removes a damaged content of [`ModelStore::contents`], also if it is in use. Blocking.
+    /// Removes a damaged content of [`ModelStore::contents`], also if it is in use, and the sets that
+    /// have it. Returns the digests of what was removed. Blocking.
     ///
     /// # Errors
     /// [`ModelError::StoreIo`].
-    pub fn discard(&self, digest: Digest) -> Result<(), ModelError> {
-        let trash = self.inventory.content.discard(&ContentKey::shared(digest));
-        trash.and_then(remove_all).map_err(|source| self.io_error(source))
+    pub fn discard(&self, digest: Digest) -> Result<BTreeSet<Digest>, ModelError> {
+        let (content, damaged) = (&self.inventory.content, ContentKey::shared(digest));
+        let keys = content.keys().map_err(|source| self.io_error(source))?;
+        let sets = keys.into_iter().filter(|key| content.set_files(key).contains(&damaged));
+        let removed: Vec<ContentKey> = sets.chain([damaged.clone()]).collect();
+        for key in &removed {
+            let trash = content.discard(key);
+            trash.and_then(remove_all).map_err(|source| self.io_error(source))?;
+        }
+        Ok(removed.into_iter().map(|key| key.digest).collect())
     }
 
     /// Bytes that servers sent to this process.

@@ -11,6 +11,7 @@ mod file_server;
 mod load;
 pub mod raw_mqtt;
 mod registry;
+mod secrets;
 mod small_disk;
 mod worker;
 
@@ -22,9 +23,12 @@ pub use load::{Load, LoadResult};
 pub use neptune_harness::{
     Broker, MqttClient,
     docker::{self, BusyboxImage, IDLE, UnmanagedContainer, docker},
-    eventually, free_port, unique, within,
+    eventually, free_port,
+    planted::{files_with, planted_secret, topics_without},
+    unique, within,
 };
 pub use registry::Registry;
+pub use secrets::{Keys, add_secret, exec, key_of, requested_log, seal_key};
 pub use small_disk::SmallDisk;
 pub use worker::{MODEL, SERVICE, WorkerClient, local_model, run_service, runs, service};
 

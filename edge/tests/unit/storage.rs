@@ -259,6 +259,23 @@ fn database_of_an_earlier_layout_is_upgraded() {
     }
 }
 
+/// The database of an agent of version 0.2, which is never changed.
+#[test]
+fn database_of_0_2_keeps_identity_objects_and_rollouts() {
+    let dir = tempfile::tempdir().unwrap();
+    database(dir.path()).execute_batch(include_str!("golden/agent-0.2.sql")).unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let replica = store.replica().unwrap();
+    let objects: Vec<_> = replica.objects().keys().map(ToString::to_string).collect();
+    let names =
+        ["default/inferencemodels/digits-edge", "default/jointinferenceservices/digits-joint"];
+    assert_eq!(objects.iter().map(String::as_str).collect::<BTreeSet<_>>(), names.into());
+    let rollout = store.rollout("e806b7e7-1ba5-4a06-ba80-15c47eea5a19").unwrap();
+    assert_ne!(rollout, RolloutState::default());
+    let identity = store.start_epoch("new").unwrap();
+    assert_eq!(identity.instance.0, "069ed81c599bd562a242525535c94268");
+}
+
 #[test]
 fn pulled_images_survive_a_restart_until_they_are_removed() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,16 @@
 //! A mosquitto with the shipped configuration and ACL: only paths and ports are the test's.
 #![allow(clippy::unwrap_used, clippy::panic)] // a fixture fails by panicking
 
-use std::{fs, path::PathBuf};
-
-use neptune_harness::{
-    Broker, broker::write_passwords, eventually, free_port, tls::Authority, unique, within,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::TcpStream,
+    path::PathBuf,
 };
-use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
+
+use neptune_harness::{Broker, broker::write_passwords, eventually, free_port, unique, within};
+use neptune_link::{ClientIdentity, Link, LinkEvent, LinkEvents, LinkOptions, Message};
+use neptune_pinned_tls::Authority;
 
 use crate::text;
 
@@ -17,39 +21,71 @@ pub const MEMORY_LIMIT: usize = 20_000_000;
 pub struct ShippedBroker {
     nodes: u16,
     cloud: u16,
-    ca: PathBuf,
+    authority: Authority,
+    dir: PathBuf,
+    identities: BTreeMap<String, ClientIdentity>,
     broker: Broker,
 }
 
 impl ShippedBroker {
-    /// Starts it with these users, each with the password `of-<name>`.
+    /// Starts it with certificates for these users.
     pub async fn start(users: &[&str]) -> Self {
+        Self::launch("build/acl/mosquitto.conf", users, &[]).await
+    }
+
+    /// Starts it with certificates for these users, and further ones that each have the password
+    /// `of-<name>`.
+    pub async fn with_passwords(users: &[&str], with_password: &[&str]) -> Self {
+        Self::launch("build/acl/mosquitto-passwords.conf", users, with_password).await
+    }
+
+    async fn launch(config: &str, users: &[&str], with_password: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let authority = Authority::new(dir.path().join("ca.crt"));
-        let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-        authority.server_certificate(&certificate, &key);
-        let passwords: Vec<_> = users.iter().map(|user| format!("of-{user}")).collect();
-        let users: Vec<_> = users.iter().copied().zip(passwords.iter().map(|p| &**p)).collect();
-        write_passwords(&dir.path().join("passwords"), &users);
-        fs::write(dir.path().join("neptune.acl"), text("build/acl/neptune.acl")).unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let authority = Authority::generate(4_000_000_000);
+        let server = authority.sign_server(["localhost".to_owned()]).unwrap();
+        fs::write(file("ca.crt"), authority.certificate()).unwrap();
+        fs::write(file("tls.crt"), server.certificate).unwrap();
+        fs::write(file("tls.key"), server.key).unwrap();
+        fs::write(file("crl.pem"), authority.revocation_list(&BTreeSet::new(), 1).unwrap())
+            .unwrap();
+        fs::write(file("neptune.acl"), text("build/acl/neptune.acl")).unwrap();
+        let identity = |user: &&str| {
+            let signed = authority.sign_user(user).unwrap();
+            let (certificate, key) = (signed.certificate, signed.key.into());
+            ((*user).to_owned(), ClientIdentity { certificate, key })
+        };
+        let identities = users.iter().map(identity).collect();
         let (nodes, cloud) = (free_port(), free_port());
         let here = dir.path().display();
-        let config = adapted(
-            "build/acl/mosquitto.conf",
-            &[
-                ("/mosquitto/config/", format!("{here}/")),
+        let mut replacements = vec![
+            ("/mosquitto/config/", format!("{here}/")),
+            ("/mosquitto/tls/", format!("{here}/")),
+            ("memory_limit 402653184\n", format!("memory_limit {MEMORY_LIMIT}\n")),
+            ("listener 8885\n", format!("listener {nodes} 127.0.0.1\n")),
+            ("listener 8886\n", format!("listener {cloud} 127.0.0.1\n")),
+        ];
+        let (mut nodes, mut cloud) = (nodes, cloud);
+        if !with_password.is_empty() {
+            let passwords: Vec<_> = with_password.iter().map(|user| format!("of-{user}")).collect();
+            let users = with_password.iter().copied().zip(passwords.iter().map(|p| &**p));
+            write_passwords(&file("passwords"), &users.collect::<Vec<_>>());
+            (nodes, cloud) = (free_port(), free_port());
+            replacements.extend([
                 ("/mosquitto/passwords/", format!("{here}/")),
-                ("/mosquitto/tls/", format!("{here}/")),
-                ("memory_limit 402653184\n", format!("memory_limit {MEMORY_LIMIT}\n")),
+                ("/mosquitto/password-tls/", format!("{here}/")),
                 ("listener 8883\n", format!("listener {nodes} 127.0.0.1\n")),
                 ("listener 8884\n", format!("listener {cloud} 127.0.0.1\n")),
-            ],
-        );
+            ]);
+        }
+        let config = adapted(config, &replacements);
         // mosquitto logs denied messages only at the level debug.
         let config = format!("{config}\nlog_type all\n");
-        let ca = authority.file().to_owned();
+        let path = dir.path().to_owned();
         let broker = Broker::with_config_file(nodes, dir, &config).await;
-        Self { nodes, cloud, ca, broker }
+        // mosquitto 2.1 serves the first listener before it opens the next one.
+        eventually("the other listener", || TcpStream::connect(("127.0.0.1", cloud)).is_ok()).await;
+        Self { nodes, cloud, authority, dir: path, identities, broker }
     }
 
     /// The options of a node's connection.
@@ -62,9 +98,19 @@ impl ShippedBroker {
         self.options(user, self.cloud, unique(user))
     }
 
+    /// The options of a connection with a password.
+    pub fn with_password(&self, user: &str) -> LinkOptions {
+        let url = format!("mqtts://{user}:of-{user}@localhost:{}", self.nodes).parse().unwrap();
+        let ca = Some(self.authority.certificate().to_owned());
+        LinkOptions { ca, ..LinkOptions::new(url, user) }
+    }
+
+    /// A user without a certificate has none in its connection.
     fn options(&self, user: &str, port: u16, client_id: String) -> LinkOptions {
-        let url = format!("mqtts://{user}:of-{user}@localhost:{port}").parse().unwrap();
-        LinkOptions { ca_file: Some(self.ca.clone()), ..LinkOptions::new(url, client_id) }
+        let url = format!("mqtts://localhost:{port}").parse().unwrap();
+        let ca = Some(self.authority.certificate().to_owned());
+        let identity = self.identities.get(user).cloned();
+        LinkOptions { ca, identity, ..LinkOptions::new(url, client_id) }
     }
 
     /// Number of lines of the log that contain a text.
@@ -79,8 +125,11 @@ impl ShippedBroker {
     }
 }
 
-/// A shipped file with these texts replaced, each of which it must contain.
-fn adapted(path: &str, replacements: &[(&str, String)]) -> String {
+/// A shipped file with these texts replaced.
+///
+/// # Panics
+/// If it does not contain one of them.
+pub fn adapted(path: &str, replacements: &[(&str, String)]) -> String {
     let mut config = text(path);
     for (shipped, own) in replacements {
         assert!(config.contains(shipped), "{path} does not contain {shipped:?} any more");
@@ -127,15 +176,20 @@ impl LocalBroker {
     /// The broker of the node `edge0`.
     pub async fn start(central: &ShippedBroker) -> Self {
         let port = free_port();
+        let identity = &central.identities["edge0"];
+        fs::write(central.dir.join("edge0.pem"), &identity.certificate).unwrap();
+        fs::write(central.dir.join("edge0.key"), &*identity.key).unwrap();
+        let file = |name: &str| central.dir.join(name).display().to_string();
         let bridge = adapted(
             "build/acl/bridge.conf",
             &[
                 (
-                    "address broker.example.org:30883",
+                    "address broker.example.org:30885",
                     format!("address localhost:{}", central.nodes),
                 ),
-                ("/etc/neptune/mqtt-ca.crt", central.ca.display().to_string()),
-                ("remote_password secret", "remote_password of-edge0".to_owned()),
+                ("/var/lib/neptune/ca.pem", file("ca.crt")),
+                ("/var/lib/neptune/certificate.pem", file("edge0.pem")),
+                ("/var/lib/neptune/tls.key", file("edge0.key")),
             ],
         );
         let config = format!("listener {port} 127.0.0.1\nallow_anonymous true\n{bridge}");

@@ -93,7 +93,7 @@ pub fn chart(values: &[&str]) -> Vec<Value> {
 /// If helm is missing or refuses the chart or the values.
 pub fn chart_in(namespace: &str, values: &[&str]) -> Vec<Value> {
     let output = helm()
-        .args(["template", "neptune", "--include-crds", "--namespace", namespace])
+        .args(["template", "neptune", "--namespace", namespace])
         .args(values.iter().flat_map(|value| ["--set", value]))
         .arg(repository("build/helm/neptune"))
         .output()

@@ -1,5 +1,6 @@
 //! A fleet on one machine: controller, broker, an edge node and a cloud node.
 
+mod commands;
 mod kill;
 mod wait;
 
@@ -78,6 +79,12 @@ impl Fleet {
     /// As [`Fleet::start`], with a number of further edge nodes.
     pub async fn with_more_nodes(transport: Transport, more: usize) -> Self {
         Self::with_agents(transport, more, |_| Vec::new(), "").await
+    }
+
+    /// As [`Fleet::start`], with further flags of the edge node's agent.
+    pub async fn with_flags(transport: Transport, flags: &[&str]) -> Self {
+        let flags = |_| flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Self::with_agents(transport, 0, flags, "").await
     }
 
     /// As [`Fleet::with_more_nodes`], and all edge nodes are in one zone, share models, and may have

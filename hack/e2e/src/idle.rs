@@ -29,17 +29,22 @@ pub fn service(fleet: &Fleet, name: &str, image: &str) -> Value {
         "image": image, "frameworkType": "container", "frameworkVersion": "1", "scriptDir": "/",
         "scriptBootFile": "work",
     });
+    workers(fleet, name, "m", [&spec, &spec])
+}
+
+/// A service with a model, whose edge and cloud workers have these programs.
+pub(crate) fn workers(fleet: &Fleet, name: &str, model: &str, [edge, cloud]: [&Value; 2]) -> Value {
     json!({
         "apiVersion": "neptune.io/v1alpha1", "kind": "JointInferenceService",
         "metadata": {"name": name},
         "spec": {
             "edgeWorker": {
-                "name": "edge", "model": {"name": "m"}, "nodeName": fleet.edge,
-                "hardExampleAlgorithm": {"name": "IBT"}, "workerSpec": spec,
+                "name": "edge", "model": {"name": model}, "nodeName": fleet.edge,
+                "hardExampleAlgorithm": {"name": "IBT"}, "workerSpec": edge,
             },
             "cloudWorker": {
-                "name": "cloud", "model": {"name": "m"}, "nodeName": fleet.cloud,
-                "workerSpec": spec,
+                "name": "cloud", "model": {"name": model}, "nodeName": fleet.cloud,
+                "workerSpec": cloud,
             },
         },
     })

@@ -16,6 +16,7 @@ mod launch;
 mod model_server;
 mod real_kubeedge;
 mod session_server;
+mod shell_service;
 mod slow_origin;
 
 pub use aggregator::AggregatorProcess;
@@ -26,4 +27,5 @@ pub use launch::GATEWAY_IMAGE;
 pub use model_server::ModelServer;
 pub use real_kubeedge::NodeBroker;
 pub use session_server::SessionServer;
+pub use shell_service::ShellService;
 pub use slow_origin::SlowOrigin;

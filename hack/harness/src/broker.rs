@@ -27,7 +27,8 @@ pub struct Broker {
 }
 
 enum Server {
-    Mosquitto,
+    /// The path of mosquitto, or of a link to it.
+    Mosquitto(PathBuf),
     /// The `fleet-broker` of this workspace.
     Rumqttd,
     /// The argument of `hack/broker.sh`.
@@ -49,7 +50,7 @@ impl Broker {
     /// If it does not start.
     pub async fn start_on(port: u16) -> Self {
         let server = match std::env::var_os("NEPTUNE_TEST_BROKER") {
-            None => Server::Mosquitto,
+            None => Server::mosquitto(),
             Some(name) if name == "rumqttd" => Server::Rumqttd,
             Some(name) => Server::Other(name),
         };
@@ -75,7 +76,7 @@ impl Broker {
     pub async fn with_config(lines: &str) -> Self {
         let port = free_port();
         let dir = tempfile::tempdir().unwrap();
-        Self::launch(port, Server::Mosquitto, dir, &listener(port, lines)).await
+        Self::launch(port, Server::mosquitto(), dir, &listener(port, lines)).await
     }
 
     /// Starts a mosquitto with a configuration that contains everything, also a listener on `port`.
@@ -83,7 +84,19 @@ impl Broker {
     /// # Panics
     /// If it does not start.
     pub async fn with_config_file(port: u16, dir: TempDir, config: &str) -> Self {
-        Self::launch(port, Server::Mosquitto, dir, config).await
+        Self::launch(port, Server::mosquitto(), dir, config).await
+    }
+
+    /// Like [`Broker::with_config_file`], and the process has this name, so that signals by the name
+    /// reach no broker of another test.
+    ///
+    /// # Panics
+    /// If it does not start, or the name has more than 15 characters, which Linux cuts off.
+    pub async fn named(name: &str, port: u16, dir: TempDir, config: &str) -> Self {
+        assert!(name.len() <= 15, "{name}");
+        let program = dir.path().join(name);
+        std::os::unix::fs::symlink(sbin("mosquitto"), &program).unwrap();
+        Self::launch(port, Server::Mosquitto(program), dir, config).await
     }
 
     async fn launch(port: u16, server: Server, dir: TempDir, config: &str) -> Self {
@@ -107,6 +120,14 @@ impl Broker {
     /// The log of the broker so far.
     pub fn log(&self) -> String {
         self.process.log()
+    }
+
+    /// Sends SIGHUP: a mosquitto reads its certificate and its list of revoked ones again.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn reload(&self) {
+        self.process.hang_up();
     }
 
     /// Kills the broker with SIGKILL.
@@ -134,7 +155,7 @@ impl Broker {
             }
             match self.server {
                 // Not by a connection: it would be in the log, which tests read.
-                Server::Mosquitto => self.log()[logged..].contains(" running"),
+                Server::Mosquitto(_) => self.log()[logged..].contains(" running"),
                 Server::Rumqttd | Server::Other(_) => {
                     TcpStream::connect(("127.0.0.1", self.port)).is_ok()
                 }
@@ -154,11 +175,15 @@ fn listener(port: u16, lines: &str) -> String {
 }
 
 impl Server {
+    fn mosquitto() -> Self {
+        Self::Mosquitto(sbin("mosquitto"))
+    }
+
     fn start(&self, port: u16, dir: &Path) -> Process {
         match self {
-            Self::Mosquitto => {
+            Self::Mosquitto(program) => {
                 let config = dir.join("mosquitto.conf");
-                let mut command = Command::new(sbin("mosquitto"));
+                let mut command = Command::new(program);
                 Process::start("mosquitto", dir, command.arg("-c").arg(config))
             }
             Self::Rumqttd => {

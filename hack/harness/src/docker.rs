@@ -25,7 +25,12 @@ pub fn docker(args: &[&str]) -> String {
 /// # Errors
 /// With what it wrote to standard error.
 pub fn try_docker(args: &[&str]) -> io::Result<String> {
-    let output = Command::new("docker").args(args).output()?;
+    run_docker(Command::new("docker").args(args))
+}
+
+/// Runs a command of `docker`, also of another engine, and returns its trimmed output.
+pub(crate) fn run_docker(command: &mut Command) -> io::Result<String> {
+    let output = command.output()?;
     if !output.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
@@ -121,6 +126,59 @@ pub fn try_node_volumes(node: &str) -> io::Result<Vec<String>> {
 /// If `docker` fails.
 pub fn node_volumes(node: &str) -> Vec<String> {
     try_node_volumes(node).unwrap_or_else(|error| panic!("volumes of {node}: {error}"))
+}
+
+/// The IDs of the running containers of an object on a node. The object is named as in topics, such
+/// as `default/jointinferenceservices/digits`.
+///
+/// # Errors
+/// If `docker` fails.
+pub fn try_running_object_containers(node: &str, object: &str) -> io::Result<Vec<String>> {
+    let object = format!("label=io.neptune.object={object}");
+    let filters = ["--filter", &node_filter(node), "--filter", &object];
+    let ids = try_docker(&[&["ps", "-q", "--no-trunc"], &filters[..]].concat())?;
+    Ok(ids.lines().map(str::to_owned).collect())
+}
+
+/// The IDs of the containers of an object that were started on this engine in the last minutes, also
+/// of removed ones. It takes a second, because the engine compares whole seconds.
+///
+/// # Panics
+/// If `docker` fails.
+pub fn started_object_containers(object: &str) -> BTreeSet<String> {
+    let object = format!("label=io.neptune.object={object}");
+    let window = ["--since", "10m", "--until", "-1s", "--format", "{{.ID}}"];
+    let filters = ["--filter", "type=container", "--filter", "event=start", "--filter", &object];
+    let ids = docker(&[&["events"], &window[..], &filters].concat());
+    ids.lines().map(str::to_owned).collect()
+}
+
+/// The starts and the ends of the containers of a node on this engine in the last minutes, in their
+/// order: whether it started, its ID, and one of its labels. It takes a second, because the engine
+/// compares whole seconds.
+///
+/// # Panics
+/// If `docker` fails, or writes something else.
+pub fn starts_and_ends(node: &str, label: &str) -> Vec<(bool, String, String)> {
+    let format = format!("{{{{.Action}}}} {{{{.ID}}}} {{{{index .Actor.Attributes {label:?}}}}}");
+    let window = ["events", "--since", "10m", "--until", "-1s", "--format", &format];
+    let filter = node_filter(node);
+    let filters = ["--filter", "event=start", "--filter", "event=die", "--filter", &filter];
+    let events = docker(&[&window[..], &filters].concat());
+    let event = |line: &str| {
+        let mut words = line.splitn(3, ' ').map(str::to_owned);
+        let mut word = || words.next().unwrap_or_else(|| panic!("no event: {line}"));
+        (word() == "start", word(), word())
+    };
+    events.lines().map(event).collect()
+}
+
+/// Runs a command of the shell in a container, and returns its trimmed output.
+///
+/// # Errors
+/// If the container does not run, or the command fails.
+pub fn shell(container: &str, command: &str) -> io::Result<String> {
+    try_docker(&["exec", container, "busybox", "sh", "-c", command])
 }
 
 /// The filter of `docker ps` for a node's containers.

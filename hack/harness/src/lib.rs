@@ -1,5 +1,5 @@
 //! Test fixtures that every crate of the workspace shares: child processes, brokers, a TCP proxy,
-//! clients that attack a server, an MQTT client, containers, waiting with a deadline, and (feature
+//! clients that attack a server, an MQTT client, a model hub, containers, waiting with a deadline, and (feature
 //! `cluster`) a Kubernetes API server. Never shipped.
 //!
 //! A fixture stops what it started when it is dropped, also after a panic. A fixture that fails
@@ -12,10 +12,15 @@ pub mod broker;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod docker;
+pub mod engine;
 pub mod environment;
 pub mod expansion;
+pub mod generated;
+pub mod http_stub;
+pub mod hub;
 pub mod metrics_doc;
 pub mod mqtt;
+pub mod planted;
 pub mod ports;
 pub mod process;
 pub mod programs;
@@ -30,6 +35,7 @@ pub use attack::{Attack, Attackers};
 pub use broker::Broker;
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;
+pub use engine::Engine;
 pub use mqtt::MqttClient;
 pub use ports::free_port;
 pub use process::{Process, memory_kib};

@@ -104,6 +104,14 @@ impl Process {
         self.signal("-CONT");
     }
 
+    /// Sends SIGHUP, after which many programs read their configuration again.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
     fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.id().to_string()]).status();
         assert!(sent.unwrap().success(), "{} does not run", self.name);

@@ -38,7 +38,16 @@ impl Authority {
     /// # Panics
     /// If a file cannot be written.
     pub fn server_certificate(&self, certificate: &Path, key: &Path) {
+        self.server_certificate_until(certificate, key, 4096);
+    }
+
+    /// Writes a certificate for `localhost` that is valid until the begin of a year, and its key.
+    ///
+    /// # Panics
+    /// If a file cannot be written.
+    pub fn server_certificate_until(&self, certificate: &Path, key: &Path, year: i32) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         // OpenSSL takes a certificate with the authority's name for self-signed.
         params.distinguished_name.push(DnType::CommonName, "localhost");
         self.sign(&params, certificate, key);

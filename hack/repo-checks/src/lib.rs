@@ -1,12 +1,13 @@
 //! Checks of the repository as text: vocabulary, short documentation comments, import cycles, links
 //! and widths of Markdown, lengths of files, renames, servers without the shared accept loop, images
-//! of tests, known flaky tests, tests of documented behaviour, repeated property tests, walks through the
+//! of tests, shell blocks of pages, known flaky tests, tests of documented behaviour, repeated property tests, walks through the
 //! code. Reads tracked files only. The tests in `tests/repository.rs` run the checks.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod doc_comments;
 pub mod documented;
+pub mod fences;
 pub mod flaky;
 pub mod images;
 pub mod imports;

@@ -1,13 +1,14 @@
 //! Prints the files and functions that are longer than the project aims for, longest first; tests
 //! are left out, and the report always succeeds. With `flaky FILE...` checks the results of a run
-//! of tests against `hack/flaky.txt`.
+//! of tests against `hack/flaky.txt`. With `blocks FOLDER` writes the shell blocks of the pages as
+//! scripts.
 
-use std::{fs, process::ExitCode};
+use std::{fmt::Write as _, fs, path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
 use jiff::{Timestamp, tz::TimeZone};
 use repo_checks::{
-    extension,
+    extension, fences,
     flaky::{self, FlakyProblem},
     length::{Long, MAX_FILE_LINES, MAX_FUNCTION_LINES, long_file, long_functions},
     root, tracked_files,
@@ -21,7 +22,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         Some((command, files)) if command == "flaky" && !files.is_empty() => check_flaky(files),
-        Some(_) => Err(anyhow::anyhow!("usage: repo-checks [flaky JUNIT_FILE...]")),
+        Some((command, [folder])) if command == "blocks" => write_blocks(Path::new(folder)),
+        Some(_) => Err(anyhow::anyhow!("usage: repo-checks [flaky JUNIT_FILE... | blocks FOLDER]")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,6 +54,38 @@ fn check_flaky(files: &[String]) -> anyhow::Result<()> {
         "tests that passed only when they were repeated, all of them listed: {}",
         repeated.len()
     );
+    Ok(())
+}
+
+/// Writes each script of the pages as a file `NUMBER.sh`, and two lists: `scripts` with number,
+/// sandbox, name and page of each, and `skipped` with the place and the reason of each block that is
+/// not run. `manifests.yaml` has all manifests of the pages.
+fn write_blocks(folder: &Path) -> anyhow::Result<()> {
+    let (mut list, mut skipped, mut manifests) = (String::new(), String::new(), String::new());
+    let mut number = 0;
+    for page in tracked_files(fences::is_checked) {
+        let (scripts, problems) = fences::scripts(&page);
+        if !problems.is_empty() {
+            bail!("{}", problems.join("\n  "));
+        }
+        for script in scripts {
+            number += 1;
+            fs::write(folder.join(format!("{number}.sh")), script.text)?;
+            let sandbox = script.sandbox.name();
+            writeln!(list, "{number} {sandbox} {} {}:{}", script.name, page.path, script.line)?;
+        }
+        for (line, text) in fences::manifests(&page) {
+            writeln!(manifests, "# {}:{line}\n{text}---", page.path)?;
+        }
+        for block in fences::blocks(&page).0 {
+            if let fences::Run::Skip(reason) = block.run {
+                writeln!(skipped, "{}:{} {reason}", page.path, block.line)?;
+            }
+        }
+    }
+    fs::write(folder.join("scripts"), list)?;
+    fs::write(folder.join("skipped"), skipped)?;
+    fs::write(folder.join("manifests.yaml"), manifests)?;
     Ok(())
 }
 

@@ -5,14 +5,17 @@ use crate::{TextFile, extension};
 
 /// The files that need real Nodes: the view and its watch, what has to reach a kubelet or `KubeEdge`,
 /// and requests to the API server.
-pub const ALLOWED: [&str; 9] = [
+pub const ALLOWED: [&str; 12] = [
     "cloud/fleet/src/transport/eventbus",
     "cloud/fleet/src/transport/mod.rs",
     "cloud/kinds/src/cluster_keys.rs",
+    "cloud/kinds/src/join/addresses.rs",
     "cloud/kinds/src/kubernetes/node_view.rs",
     "cloud/kinds/src/kubernetes/nodes.rs",
     "cloud/runtime/src/admission/reviewer.rs",
     "cloud/runtime/src/cache/node_views.rs",
+    "cloud/runtime/src/join/request.rs",
+    "cloud/src/commands/enroll/mod.rs",
     "cloud/src/commands/status/build.rs",
     "cloud/src/commands/status/mod.rs",
 ];

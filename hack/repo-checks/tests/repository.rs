@@ -8,7 +8,7 @@ use std::{
 };
 
 use repo_checks::{
-    TextFile, doc_comments, documented, extension, flaky,
+    TextFile, doc_comments, documented, extension, fences, flaky,
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
@@ -97,6 +97,7 @@ const PURE: &[&str] = &[
     "neptune-cascade",
     "neptune-cloud-kinds",
     "neptune-gateway-config",
+    "neptune-registry-config",
     "neptune-sources",
     "neptune-wire",
 ];
@@ -186,6 +187,14 @@ fn links_in_markdown_resolve() {
         }
     }
     fail_with(&broken, "correct the target or its #anchor");
+}
+
+#[test]
+fn shell_blocks_of_pages_run_or_name_a_reason() {
+    let pages = tracked_files(fences::is_checked);
+    assert!(pages.len() > 40);
+    let problems: Vec<String> = pages.iter().flat_map(|page| fences::scripts(page).1).collect();
+    fail_with(&problems, "hack/test-docs.sh --help explains the attributes");
 }
 
 #[test]

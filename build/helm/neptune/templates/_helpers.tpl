@@ -37,3 +37,17 @@ capabilities:
   value: {{ $value | quote }}
 {{- end }}
 {{- end }}
+
+{{/* nodePort SERVICE: the port at which nodes reach a Service of these values. */}}
+{{- define "neptune.nodePort" -}}
+{{ if and (eq .type "NodePort") .nodePort }}{{ .nodePort }}{{ else }}{{ .port }}{{ end }}
+{{- end }}
+
+{{/* brokerAddresses: join.address and the host of broker.url, separated by commas. */}}
+{{- define "neptune.brokerAddresses" -}}
+{{- $addresses := .Values.join.address }}
+{{- with .Values.broker.url }}
+{{- $addresses = append $addresses (trimSuffix "]" (trimPrefix "[" (urlParse .).hostname)) }}
+{{- end }}
+{{- join "," ($addresses | uniq) }}
+{{- end }}

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use neptune_api::Dataset;
-use neptune_wire::{ArtifactAddress, NodeName, redact};
+use neptune_wire::{AddressError, ArtifactAddress, NodeName, redact};
 
 use super::place::{self, PlacedDataset};
 use crate::{
@@ -30,8 +30,15 @@ pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<PlacedDataset
     let mut findings = Vec::new();
     let _ = identity(dataset, &mut findings);
     let node = node(&dataset.spec.node_name, facts, &mut findings);
-    if let Err(error) = dataset.spec.data_url.parse::<ArtifactAddress>() {
-        let message = format!("spec.dataUrl {:?}: {error}", redact(&dataset.spec.data_url));
+    let problem = match dataset.spec.data_url.parse::<ArtifactAddress>() {
+        Ok(ArtifactAddress::Hub(_) | ArtifactAddress::Oci(_)) => {
+            Some(AddressError::NoDataset.to_string())
+        }
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(problem) = problem {
+        let message = format!("spec.dataUrl {:?}: {problem}", redact(&dataset.spec.data_url));
         findings.push(Finding::new(Reason::DataUrlInvalid, message));
     }
     findings.extend(place::check(dataset));

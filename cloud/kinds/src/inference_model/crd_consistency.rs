@@ -10,6 +10,27 @@ use crate::{
     inference_model::{fixtures, target::InferenceModelFacts, validate::validate},
 };
 
+/// Variables and volumes of a server, valid and invalid.
+fn inputs() -> impl Iterator<Item = Value> {
+    let mounts = json!([{"name": "a", "mountPath": "/a"}]);
+    let volume = |source: Value| json!({"volumes": [source], "volumeMounts": mounts});
+    let secret = json!({"name": "a", "key": "b"});
+    [
+        volume(json!({"name": "a", "emptyDir": {}})),
+        volume(json!({"name": "a", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}})),
+        volume(json!({"name": "a", "hostPath": {"path": "/srv"}})),
+        volume(json!({"name": "a"})),
+        json!({ "volumeMounts": mounts }),
+        json!({"env": [{"name": "A", "value": "a"}]}),
+        json!({"env": [{"name": "A", "value": "a"}, {"name": "A", "value": "b"}]}),
+        json!({"env": [{"name": "A", "valueFrom": {"secretKeyRef": secret}}]}),
+        json!({"env": [{"name": "A", "valueFrom": {"nodeLabel": "line"}}]}),
+        json!({"envFrom": [{"configMapRef": {"name": "a"}}]}),
+        json!({"envFrom": [{}]}),
+    ]
+    .into_iter()
+}
+
 /// Valid and invalid changes of the sample, at the limits of each field.
 fn changes() -> Vec<Value> {
     let file = |field: &str, value: &str| {
@@ -46,6 +67,7 @@ fn changes() -> Vec<Value> {
         json!({"frameworkType": "triton", "grpcPort": 8501, "servingPort": 8501}),
     ];
     changes.extend(transformers());
+    changes.extend(inputs().map(|server| json!({ "server": server })));
     let names = ["", "a", "A", "a_b", "a-b.c", "-a", "a-", "a..b", "9", "workers", "a b", "ä"];
     let long = [63, 64, 253, 254].map(|length| "a".repeat(length));
     for name in names.into_iter().chain(long.iter().map(String::as_str)) {
@@ -90,6 +112,7 @@ fn changes() -> Vec<Value> {
     for digest in [String::new(), "aB".repeat(32), "a".repeat(63), "a".repeat(65), "g".repeat(64)] {
         changes.push(file("sha256sum", &digest));
     }
+    changes.extend(mirrors().chain(patterns()));
     for number in [-1, 0, 1, 65_535, 65_536, i32::MAX] {
         changes.push(json!({ "servingPort": number }));
         changes.push(json!({ "frameworkType": "triton", "grpcPort": number }));
@@ -111,6 +134,36 @@ fn changes() -> Vec<Value> {
         changes.push(json!({ "health": {"httpPath": path} }));
     }
     changes
+}
+
+/// Mirrors with and without the digest that they need.
+fn mirrors() -> impl Iterator<Item = Value> {
+    let digest = "aB".repeat(32);
+    let mirrored = |mirror: &str, digest: &str| {
+        let file = json!({
+            "version": "4", "downloadURL": "http://h/a", "sha256sum": digest, "mirrors": [mirror],
+        });
+        json!({ "manifest": [file] })
+    };
+    let with_digest =
+        ["HTTP://a/m", "hf://o/r/m", "/m", ""].map(|mirror| mirrored(mirror, &digest));
+    with_digest.into_iter().chain([mirrored("http://a/m", "")])
+}
+
+/// Patterns of files, beside addresses that have files and others.
+fn patterns() -> impl Iterator<Item = Value> {
+    let addresses = [
+        ("hf://o/r", "*.json"),
+        ("oci://h/r", "a/**"),
+        ("hf://o/r/m", "*"),
+        ("http://h/a", "*"),
+        ("hf://o/r", "../a"),
+        ("hf://o/r", ""),
+    ];
+    addresses.into_iter().map(|(url, pattern)| {
+        let file = json!({"version": "4", "downloadURL": url, "files": [pattern]});
+        json!({ "manifest": [file] })
+    })
 }
 
 fn transformers() -> Vec<Value> {

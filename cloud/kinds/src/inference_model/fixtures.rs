@@ -1,7 +1,7 @@
 //! Test fixtures of the pure steps: the sample in a cluster that has every object that it refers
 //! to.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_api::{InferenceModel, TransitionStatus};
 use neptune_wire::DownloadProgress;
@@ -19,6 +19,7 @@ use crate::{
     reason::Reason,
     rollout::planned::GrantedNodes,
     worker::{
+        config::objects::ConfigObjects,
         frameworks::Frameworks,
         needs::NodeOffers,
         ports::{NodePort, of_model},
@@ -73,6 +74,8 @@ pub fn facts() -> InferenceModelFacts {
         named: Some(edge_node("precision-5820")),
         selected: SelectedNodes::default(),
         offers: NodeOffers::new(),
+        config: ConfigObjects::default(),
+        seal_keys: BTreeMap::new(),
         frameworks: Ok(Arc::new(Frameworks::default())),
         source: None,
         deployed: None,

@@ -13,6 +13,7 @@ use crate::{
         program::{ServerProgram, VersionDirectory},
         target::{Deployed, HOLD_ANNOTATION, named, target_version},
     },
+    model::{address::selected_text, mirrors},
     reason::Reason,
 };
 
@@ -93,8 +94,9 @@ pub fn held(
 fn served(file: &InferenceModelFile, directory: &str) -> ServedModel {
     ServedModel {
         version: file.version.clone().unwrap_or_default(),
-        url: file.download_url.clone().unwrap_or_default(),
+        url: selected_text(file.download_url.as_deref().unwrap_or_default(), &file.files),
         sha256: digest(file).map(str::to_ascii_lowercase),
+        mirrors: mirrors::addresses(&file.mirrors, &file.files),
         directory: directory.to_owned(),
     }
 }
@@ -141,6 +143,16 @@ fn check<'a>(
             format!("{} {:?}: {why}", field("downloadURL"), redact(url)),
         ));
     }
+    if let Ok(address) = url.parse::<ArtifactAddress>() {
+        let mirrors = mirrors::check(&address, digest(file).is_some(), &file.mirrors);
+        let files = address.with_files(&file.files).map_err(|error| error.to_string());
+        for (name, checked) in [("mirrors", mirrors), ("files", files.map(drop))] {
+            if let Err(why) = checked {
+                let message = format!("{}: {why}", field(name));
+                findings.push(Finding::new(Reason::DownloadUrlInvalid, message));
+            }
+        }
+    }
     if let Some(digest) = digest(file)
         && (digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()))
     {
@@ -158,12 +170,12 @@ fn check<'a>(
 /// `one_file`: whether it loads one file.
 pub fn check_address(url: &str, on_node: bool, one_file: bool) -> Result<(), String> {
     match url.parse::<ArtifactAddress>() {
-        Ok(address) if one_file && (address.is_archive() || url.ends_with('/')) => Err(
+        Ok(address) if one_file && (address.is_directory() || url.ends_with('/')) => Err(
             "the model server loads one file, not an archive or a directory; use the address of the file"
                 .to_owned(),
         ),
         Ok(ArtifactAddress::Path(_)) if !on_node => Err(
-            "Pods in the cloud have no access to files of a node; use http://..., https://... or s3://bucket/key"
+            "Pods in the cloud have no access to files of a node; use http://..., https://..., s3://bucket/key, hf://organization/repository or oci://registry/repository"
                 .to_owned(),
         ),
         Ok(_) => Ok(()),

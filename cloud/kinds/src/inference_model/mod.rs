@@ -1,10 +1,13 @@
 //! Model servers, run by an agent or by a Deployment.
 
+mod contents;
 #[cfg(test)]
 mod crd_consistency;
 mod events;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+#[cfg(test)]
+mod inputs_tests;
 #[cfg(test)]
 mod leaves;
 mod manifest;

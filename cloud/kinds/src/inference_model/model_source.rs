@@ -39,10 +39,10 @@ pub fn version(
             return None;
         }
     };
-    let url = source.spec.model_url.trim();
+    let url = crate::model::address_text(&source.spec);
     let one_file = directory.is_some_and(|directory| directory.one_file);
-    if let Err(why) = check_address(url, on_node, one_file) {
-        let message = format!("spec.modelUrl {:?} of Model {name}: {why}", redact(url));
+    if let Err(why) = check_address(&url, on_node, one_file) {
+        let message = format!("spec.modelUrl {:?} of Model {name}: {why}", redact(&url));
         findings.push(Finding::new(Reason::DownloadUrlInvalid, message));
         return None;
     }
@@ -59,9 +59,10 @@ pub fn version(
         url: match address {
             // As a manifest writes a path.
             ArtifactAddress::Path(path) => format!("file://{path}"),
-            _ => url.to_owned(),
+            _ => url,
         },
         sha256: Some(digest),
+        mirrors: crate::model::mirrors::addresses(&source.spec.mirrors, &source.spec.files),
         directory: directory.path.clone(),
     })
 }

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use neptune_api::{InferenceModel, Placement, ResourceRequirements};
-use neptune_wire::NodeName;
+use neptune_api::{InferenceModel, Placement};
+use neptune_wire::{ContainerProgram, NodeName};
 
 use crate::{
     finding::Finding,
-    inference_model::target::InferenceModelFacts,
+    inference_model::target::{InferenceModelFacts, container_inputs},
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL, contains},
         node_selector::{all, choose, edge_nodes, text},
@@ -200,7 +200,7 @@ fn chosen(
 ) -> Option<NodeName> {
     let current = model.status.as_ref().and_then(|status| status.node.as_deref());
     let taken: HashSet<_> = facts.used_ports.iter().map(|used| used.node.as_str()).collect();
-    let program = requested(requested_resources(model));
+    let program = requested_program(model);
     let suits = |node: &NodeName| {
         let offer = facts.offers.get(node);
         (!taken.contains(node.as_str()), suitability(&program, offer))
@@ -209,15 +209,17 @@ fn chosen(
     choose(uid, nodes, current, &facts.selected.online, suits)
 }
 
-/// The limits of the server.
-fn requested_resources(model: &InferenceModel) -> Option<&ResourceRequirements> {
-    model.spec.server.as_ref()?.resources.as_ref()
+/// The part of the server's program that decides which node it is placed on.
+fn requested_program(model: &InferenceModel) -> ContainerProgram {
+    let resources = model.spec.server.as_ref().and_then(|server| server.resources.as_ref());
+    requested(resources, container_inputs(model))
 }
 
 /// Whether the server may need something that not each agent offers. Then the plan depends on what
 /// agents report.
 pub fn needs_offers(model: &InferenceModel) -> bool {
-    !requested(requested_resources(model)).required_features().is_empty()
+    !model.spec.image_pull_secrets.is_empty()
+        || !requested_program(model).required_features().is_empty()
 }
 
 /// Whether the Service of a model may have the address of a node.

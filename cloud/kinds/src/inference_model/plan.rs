@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use neptune_api::{InferenceModel, InferenceModelSpec};
-use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, RestartTime, Role};
+use neptune_api::InferenceModel;
+use neptune_wire::ObjectKey;
 
 use crate::{
-    fleet::{Retained, encode_contents},
-    inference_model::{place::Place, target::nodes_of, validate::ValidInferenceModel, workload},
-    kubernetes::identity,
+    fleet::Retained,
+    inference_model::{
+        contents::ServerContents, place::Place, target::nodes_of, validate::ValidInferenceModel,
+        workload,
+    },
     steps::ObjectPlan,
-    worker::restart::Restart,
 };
 
 /// The plan of a valid model. `fetch_image` downloads models in Pods.
@@ -21,27 +22,17 @@ pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &s
     match &valid.place {
         Place::Agent { .. } | Place::EachAgent { .. } if valid.is_stopped => ObjectPlan::default(),
         Place::Agent { .. } | Place::EachAgent { .. } => {
-            let restart = Restart::requested_of_server(&model.metadata);
-            let with_restart = |restarted_at: Option<RestartTime>| {
-                let content = content(model, valid, restarted_at);
-                encode_contents([(valid.key.clone(), content)].into())
-            };
-            let restarted = restart.as_ref().map(|restart| with_restart(Some(restart.at.clone())));
-            let contents = with_restart(None);
-            let contents_on = |node: &NodeName| {
-                let is_meant =
-                    restart.as_ref().is_some_and(|it| it.on_node(node, Role::Edge).is_some());
-                Arc::clone(restarted.as_ref().filter(|_| is_meant).unwrap_or(&contents))
-            };
+            let mut contents = ServerContents::new(model, valid);
             let nodes = valid.place.nodes();
             let with_port = nodes.iter().filter(|node| !valid.taken_ports.contains_key(*node));
             let (lacking, able): (Vec<_>, Vec<_>) =
                 with_port.partition(|node| valid.unmet.contains_key(*node));
             let requirements =
-                able.into_iter().map(|node| (node.clone(), contents_on(node))).collect();
+                able.into_iter().map(|node| (node.clone(), contents.on(node))).collect();
             let keys = Arc::new([valid.key.clone()].into());
             let kept = lacking.into_iter().map(|node| (node.clone(), Arc::clone(&keys))).collect();
-            let mut plan = ObjectPlan { requirements, kept, ..ObjectPlan::default() };
+            let seals = contents.into_seals();
+            let mut plan = ObjectPlan { requirements, seals, kept, ..ObjectPlan::default() };
             plan.rollout = valid.rollout.as_ref().map(|rollout| {
                 rollout.keep_back(nodes, None, &mut plan.requirements, &mut plan.kept)
             });
@@ -71,43 +62,13 @@ pub fn retained(model: &InferenceModel, key: &ObjectKey) -> Retained {
     nodes.filter_map(|node| node.parse().ok()).map(|node| (node, Arc::clone(&keys))).collect()
 }
 
-/// The server of a valid model, as its node gets it.
-pub fn server(model: &InferenceModel, valid: &ValidInferenceModel) -> ModelServer {
-    let program = &valid.program;
-    ModelServer {
-        name: valid.name.clone(),
-        model_name: model.spec.model_name.clone(),
-        program: program.container.clone(),
-        port: valid.port,
-        grpc_port: valid.grpc_port,
-        model: valid.version.clone(),
-        transformer: program.transformer.clone(),
-        reload: program.reload,
-        health: program.health.clone(),
-        hold: valid.hold,
-        restarted_at: None,
-    }
-}
-
-fn content(
-    model: &InferenceModel,
-    valid: &ValidInferenceModel,
-    restarted_at: Option<RestartTime>,
-) -> ObjectContent {
-    let spec = InferenceModelSpec { rollout: None, ..model.spec.clone() };
-    ObjectContent {
-        serving: Some(Box::new(ModelServer { restarted_at, ..server(model, valid) })),
-        ..identity::content::<InferenceModel>(valid.metadata.clone(), &spec)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
         InferenceModelStatus, Placement, ServerCounts, ServerOverrides, ServingHealth,
     };
-    use neptune_wire::{NodeName, ServerUpdateMode};
+    use neptune_wire::{ModelServer, NodeName, ObjectContent, ServerUpdateMode};
     use serde_json::{Value, json};
 
     use super::*;

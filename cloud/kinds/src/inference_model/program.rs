@@ -1,16 +1,19 @@
 //! The program and the health check of a model server. A part of `validate`.
 
-use neptune_api::{InferenceModel, ServingHealth};
+use neptune_api::{InferenceModel, ServerOverrides, ServingHealth};
 use neptune_wire::{ContainerProgram, HealthCheck, ServerUpdateMode, Transformer};
 
 use crate::{
     finding::Finding,
-    inference_model::target::{InferenceModelFacts, ModelOrigin, model_origin},
+    inference_model::target::{InferenceModelFacts, ModelOrigin, container_inputs, model_origin},
     reason::Reason,
     worker::{
+        config::references::variables_of_objects,
         environment::set,
+        node_values::common_variables,
         ports::transformer_ports,
         program::{self, ProgramFields},
+        server_inputs,
         serving_runtimes::{ANY_HOST, FILE, GRPC_PORT, HOST, Server, ServerPorts, fill},
         transformers::{self, Endpoint},
     },
@@ -128,13 +131,7 @@ pub fn program(
     args.extend(all(&overrides.args));
     grpc(&spec.framework_type, server, &overrides.args, &args, ports, findings);
     let one_file = args.iter().any(|arg| arg.contains(FILE));
-    let fields = ProgramFields {
-        field: "spec.server",
-        resources: overrides.resources.as_ref(),
-        rights: spec.security_context.as_ref(),
-        ..ProgramFields::default()
-    };
-    let mut common = program::resolve(&fields, findings);
+    let mut common = common(model, &overrides, facts, listen.in_pod, findings);
     variables(&mut common, model, ports);
     let transformer = transformer(model, facts, listen, server, findings);
     Some(ServerProgram {
@@ -153,6 +150,33 @@ pub fn program(
         }),
         transformer,
     })
+}
+
+/// The fields that the programs of all kinds have, and what an agent mounts in the container.
+fn common(
+    model: &InferenceModel,
+    overrides: &ServerOverrides,
+    facts: &InferenceModelFacts,
+    in_pod: bool,
+    findings: &mut Vec<Finding>,
+) -> ContainerProgram {
+    let (field, inputs) = ("spec.server", container_inputs(model));
+    let env = common_variables(inputs.env);
+    let fields = ProgramFields {
+        field,
+        env: &env,
+        reserved: &server_inputs::RESERVED,
+        resources: overrides.resources.as_ref(),
+        rights: model.spec.security_context.as_ref(),
+        ..ProgramFields::default()
+    };
+    let mut common = program::resolve(&fields, findings);
+    for name in variables_of_objects(inputs) {
+        common.env.remove(name);
+    }
+    let policy = in_pod.then_some(&facts.pod_policy);
+    common.mounts = server_inputs::mounts(field, inputs, policy, findings);
+    common
 }
 
 /// Sets the server's variables, without those that its host sets.

@@ -1,14 +1,20 @@
 //! The target of an `InferenceModel`, and the facts that `validate` reads. Values only.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_api::{InferenceModel, InferenceModelStatus, Model};
-use neptune_wire::{ServedModel, is_label_value};
+use neptune_wire::{NodeName, ServedModel, is_label_value};
 
 use crate::{
-    kubernetes::{node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy},
+    kubernetes::{
+        container_inputs::ContainerInputs, node_selector::SelectedNodes, node_view::NodeView,
+        pod_policy::PodPolicy,
+    },
+    nodes::sealing::SealKeyState,
     rollout::planned::GrantedNodes,
-    worker::{frameworks::Frameworks, needs::NodeOffers, ports::NodePort},
+    worker::{
+        config::objects::ConfigObjects, frameworks::Frameworks, needs::NodeOffers, ports::NodePort,
+    },
 };
 
 /// The annotation that delays a switch to another version while its value is "true".
@@ -23,6 +29,10 @@ pub struct InferenceModelFacts {
     pub selected: SelectedNodes,
     /// What the agents of these nodes offer; empty if each agent can run the server.
     pub offers: NodeOffers,
+    /// The Secrets and `ConfigMap`s that the server refers to, if an agent runs it.
+    pub config: ConfigObjects,
+    /// The states of the keys to which Secrets are sealed; empty without Secrets.
+    pub seal_keys: BTreeMap<NodeName, SealKeyState>,
     /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
     /// The Model of `spec.model`, if it exists.
@@ -37,6 +47,11 @@ pub struct InferenceModelFacts {
     pub gateway_image: String,
     /// The nodes that may have the present revision, if the model has a rollout.
     pub granted: GrantedNodes,
+}
+
+/// The variables, volumes and credentials of the server, as the spec has them.
+pub fn container_inputs(model: &InferenceModel) -> ContainerInputs<'_> {
+    ContainerInputs::of_server(model.spec.server.as_ref(), &model.spec.image_pull_secrets)
 }
 
 /// What the present Deployment serves.
@@ -138,6 +153,7 @@ mod tests {
             version: "2cf24dba5fb0".to_owned(),
             url: "http://h/m".to_owned(),
             sha256: None,
+            mirrors: Vec::new(),
             directory: "/models".to_owned(),
         };
         let mut model = fixtures::model();

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use neptune_api::{InferenceModel, InferenceModelSpec, SecretReference};
-use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName, is_label_value};
+use neptune_wire::{
+    ContainerProgram, NodeName, ObjectKey, ObjectMetadata, SealPublicKey, ServedModel, WorkerName,
+    is_label_value,
+};
 
 use crate::{
     finding::Finding,
@@ -12,14 +15,16 @@ use crate::{
         manifest, model_source,
         place::{self, Place},
         program::{self, Listen, ServerProgram},
-        target::{InferenceModelFacts, ModelOrigin, hold, model_origin},
+        target::{InferenceModelFacts, ModelOrigin, container_inputs, hold, model_origin},
     },
     kubernetes::{identity::identity, pod_security, secrets::check_name},
+    nodes::sealing::trusted_keys,
     reason::Reason,
     rollout::{planned::ValidRollout, policy},
     worker::{
+        container_config::ContainerConfig,
         names::server_name,
-        needs::{UnmetNeeds, unmet_on},
+        needs::{UnmetNeeds, features_of_server},
         ports::{NodePort, port_behind, transformer_ports},
         program_text,
     },
@@ -44,6 +49,10 @@ pub struct ValidInferenceModel {
     pub taken_ports: BTreeMap<NodeName, Finding>,
     /// The nodes that cannot get the server.
     pub unmet: UnmetNeeds,
+    /// What the server gets of its Secrets and `ConfigMap`s, if an agent runs it.
+    pub config: ContainerConfig,
+    /// The keys of its nodes, to which its Secrets are sealed.
+    pub seal_keys: BTreeMap<NodeName, SealPublicKey>,
     /// The program of the server.
     pub program: ServerProgram,
     /// The version to serve; `None` if the image contains its model.
@@ -124,7 +133,7 @@ pub fn validate(
         return Err(std::mem::take(findings));
     }
     let name = server_name(key.namespace.as_str(), key.name.as_str());
-    let unmet = unmet_on(&program.container, place.nodes(), &facts.offers);
+    let (config, unmet) = config(model, &program.container, &key, place.nodes(), facts);
     let is_stopped = on_node && model.spec.replicas == Some(0);
     Ok(ValidInferenceModel {
         key,
@@ -135,6 +144,8 @@ pub fn validate(
         grpc_port,
         taken_ports,
         unmet,
+        config,
+        seal_keys: trusted_keys(&facts.seal_keys),
         program,
         version,
         credentials: model_source::credentials(model, facts.source.as_ref()),
@@ -143,6 +154,29 @@ pub fn validate(
         remark,
         rollout: None,
     })
+}
+
+/// What the server gets of its Secrets and `ConfigMap`s on nodes, and the nodes that lack something. In
+/// Pods, for which there are no nodes, the kubelet reads them.
+fn config(
+    model: &InferenceModel,
+    program: &ContainerProgram,
+    key: &ObjectKey,
+    nodes: &[NodeName],
+    facts: &InferenceModelFacts,
+) -> (ContainerConfig, UnmetNeeds) {
+    if nodes.is_empty() {
+        return (ContainerConfig::None, UnmetNeeds::new());
+    }
+    let (inputs, namespace) = (container_inputs(model), key.namespace.as_str());
+    let config = ContainerConfig::resolve(inputs, program, &facts.config, namespace);
+    let features = features_of_server(program, &config.required_features(program));
+    let lacking = |node: &NodeName| {
+        let known = (node, facts.offers.get(node), facts.seal_keys.get(node));
+        Some((node.clone(), config.unmet(&features, program, known)?))
+    };
+    let unmet = nodes.iter().filter_map(lacking).collect();
+    (config, unmet)
 }
 
 /// Checks that nothing beside `spec.model` names a version.
@@ -601,6 +635,12 @@ mod tests {
             |m, _| m.spec.manifest[0].download_url = Some("s3://bucket/".into()),
             Reason::DownloadUrlInvalid,
             "the object key is empty",
+        ),
+        (
+            "files of one file",
+            |m, _| m.spec.manifest[0].files = vec!["*.json".into()],
+            Reason::DownloadUrlInvalid,
+            "spec.manifest[0].files: ",
         ),
         (
             "digest",

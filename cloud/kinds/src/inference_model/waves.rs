@@ -6,7 +6,7 @@ use neptune_wire::{ModelServer, Role, StatusReport, Transition, WorkerReason};
 
 use crate::{
     inference_model::{
-        place::Place, plan::server, target::InferenceModelFacts, validate::ValidInferenceModel,
+        contents::server, place::Place, target::InferenceModelFacts, validate::ValidInferenceModel,
     },
     reason::Reason,
     rollout::{
@@ -27,7 +27,9 @@ pub fn with_rollout(
         // It delays a change by itself, and is none.
         let restart = Restart::requested_of_server(&model.metadata);
         let restarted_at = restart.and_then(|it| it.everywhere(Role::Edge).cloned());
-        let template = ModelServer { hold: false, restarted_at, ..server(model, &valid) };
+        let mut template = ModelServer { hold: false, restarted_at, ..server(model, &valid) };
+        // Another mirror has the same content.
+        template.model.iter_mut().for_each(|model| model.mirrors.clear());
         let stored = model.status.as_ref().and_then(|status| status.rollout.as_deref());
         ValidRollout::new(revision(&template), &facts.granted, stored)
     });

@@ -21,13 +21,16 @@ use neptune_wire::{
 use crate::{
     inference_model::{
         place::{Place, PodPlacement},
-        target::Deployed,
+        target::{Deployed, container_inputs},
         validate::ValidInferenceModel,
     },
     kubernetes::{
         container::{container, variable},
+        container_inputs::ContainerInputs,
         placement::{in_cloud, on_node},
+        pod_config::{pod_env_from, pod_variables},
         pod_template::pod_template,
+        pod_volumes::{pod_volume_mounts, pod_volumes},
         secrets::pull_secrets,
         workloads::{self, Fetch, KubernetesObjects, fetched, rolling_update},
     },
@@ -124,17 +127,18 @@ fn template(
             directory: &version.directory,
             url: &version.url,
             sha256: version.sha256.as_deref(),
+            mirrors: &version.mirrors,
             output: &output(version),
             credentials: valid.credentials.as_ref(),
             image: fetch_image,
         })
     });
-    let server = server(valid, fetched.as_ref());
+    let inputs = container_inputs(model);
+    let mut server = server(valid, fetched.as_ref());
+    add_inputs(&mut server, inputs);
     let transformer = transformer(valid, fetched.as_ref());
-    let (volumes, init) = match fetched {
-        Some(fetched) => (Some(vec![fetched.volume]), Some(vec![fetched.init])),
-        None => (None, None),
-    };
+    let (model_volume, init) = fetched.map(|fetched| (fetched.volume, vec![fetched.init])).unzip();
+    let volumes: Vec<_> = model_volume.into_iter().chain(pod_volumes(inputs)).collect();
     let pod = PodSpec {
         affinity: Some(match &placement.node {
             Some(node) => on_node(node),
@@ -143,7 +147,7 @@ fn template(
         node_selector: Some(placement.selector.clone()).filter(|selector| !selector.is_empty()),
         init_containers: init,
         containers: [server].into_iter().chain(transformer).collect(),
-        volumes,
+        volumes: Some(volumes).filter(|all| !all.is_empty()),
         // Model servers do not use the API server.
         automount_service_account_token: Some(false),
         image_pull_secrets: pull_secrets(&model.spec.image_pull_secrets),
@@ -185,6 +189,15 @@ fn server(valid: &ValidInferenceModel, fetched: Option<&workloads::Fetched>) -> 
         None => ports(valid),
     };
     serving_container(SERVER, &container_program, (ports, probes), valid, fetched)
+}
+
+/// Adds the variables and mounts of the spec to the container of a server.
+fn add_inputs(server: &mut Container, inputs: ContainerInputs<'_>) {
+    server.env.get_or_insert_default().extend(pod_variables(inputs));
+    server.env_from = pod_env_from(inputs);
+    let mounts = pod_volume_mounts(inputs);
+    let mounts: Vec<_> = server.volume_mounts.take().into_iter().flatten().chain(mounts).collect();
+    server.volume_mounts = Some(mounts).filter(|all| !all.is_empty());
 }
 
 fn model_url(valid: &ValidInferenceModel) -> Option<EnvVar> {
@@ -281,11 +294,12 @@ fn probes(health: &HealthCheck, path: Option<String>, port: u16) -> Probes {
     }
 }
 
-/// The path of a version in the Pod: its directory if it is an archive, or else a file in it.
+/// The path of a version in the Pod: its directory if it is an archive or a set of files, or else a file
+/// in it.
 fn output(ServedModel { version, url, directory, .. }: &ServedModel) -> String {
     let directory = format!("{}/{version}", directory.trim_end_matches('/'));
     let address: ArtifactAddress = url.parse().expect("validate checked the address");
-    if address.is_archive() {
+    if address.is_directory() {
         return directory;
     }
     format!("{directory}/{}", address.file_name())

@@ -101,7 +101,7 @@ pub fn other_service(
     assistant(service, facts);
     service.spec.cloud_worker.endpoint = None;
     service.spec.cloud_worker.service =
-        Some(JointInferenceServiceReference { name: "site".to_owned(), address: None });
+        Some(JointInferenceServiceReference { name: "site".to_owned(), ..Default::default() });
     facts.gateway.other = change.map(|change| {
         let mut other = OtherService {
             is_exposed: true,

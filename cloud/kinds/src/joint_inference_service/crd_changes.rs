@@ -184,3 +184,36 @@ pub fn join(change: &mut Value, other: &Value) {
         _ => *change = other.clone(),
     }
 }
+
+/// Values of `gateway` with clients.
+pub fn clients() -> Vec<Value> {
+    let key = |number: usize| format!("{number:064x}");
+    let list = |count: usize| -> Value {
+        (0..count).map(|n| json!({"name": format!("c{n}"), "keySha256": [key(n)]})).collect()
+    };
+    let one = |field: &str, value: Value| {
+        let mut client = json!({"name": "a", "keySha256": [key(1)]});
+        client[field] = value;
+        json!({"clients": [client]})
+    };
+    let mut changes: Vec<Value> = [0, 1, 64, 65].map(|n| json!({"clients": list(n)})).into();
+    for name in ["", "A", "a-b", "-a", "a-", "a.b", "x".repeat(63).as_str(), &"x".repeat(64)] {
+        changes.push(one("name", name.into()));
+    }
+    for digest in ["", "npk_a", &key(10), &key(10).to_uppercase(), &key(1)[1..]] {
+        changes.push(one("keySha256", json!([digest])));
+    }
+    for keys in [0, 1, 4, 5] {
+        changes.push(one("keySha256", (0..keys).map(key).collect()));
+    }
+    for rate in [-1, 0, 1, 1_000_000, 1_000_001] {
+        changes.push(one("requestsPerMinute", rate.into()));
+    }
+    for models in [json!([]), json!(["m"]), json!([""]), json!(vec!["m"; 33])] {
+        changes.push(one("models", models));
+    }
+    let client = |name: &str, number| json!({"name": name, "keySha256": [key(number)]});
+    changes.push(json!({"clients": [client("a", 1), client("a", 2)]}));
+    changes.push(json!({"clients": [client("a", 1), client("b", 1)]}));
+    changes
+}

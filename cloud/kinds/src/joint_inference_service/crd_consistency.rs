@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     crd_consistency::compare,
     joint_inference_service::{
-        crd_changes::{join, limits, probes, references, volumes},
+        crd_changes::{clients, join, limits, probes, references, volumes},
         facts::{CloudService, Selection, ServiceFacts},
         fixtures,
         selection::rules::selection_rules,
@@ -260,6 +260,8 @@ fn changes_without_code() -> Vec<Value> {
     for name in ["", "llm", "../llm", "a/b", ".llm", "llm.", "a b"] {
         changes.push(cloud(json!({"endpoint": { "tokenFile": name }})));
         changes.push(cloud(json!({"endpoint": { "caFile": name }})));
+        changes.push(gateway(json!({"tls": {"certFile": name, "keyFile": "key"}})));
+        changes.push(gateway(json!({"tls": {"certFile": "certificate", "keyFile": name}})));
     }
     for duration in ["", "1s", "0s", "500ms", "1.5s", "1d", "10", "1234567s"] {
         changes.push(gateway(json!({"timeouts": { "edge": duration }})));
@@ -271,6 +273,7 @@ fn changes_without_code() -> Vec<Value> {
         changes.push(gateway(json!({ "maxBodyBytes": size })));
     }
     changes.extend(captures().into_iter().map(gateway));
+    changes.extend(clients().into_iter().map(gateway));
     for number in [0, 1, 65_535, 65_536, -1] {
         changes.push(gateway(json!({ "port": number })));
         changes.push(gateway(json!({ "maxInFlight": number })));

@@ -3,23 +3,21 @@
 use std::sync::Arc;
 
 use neptune_api::{
-    ConfigMapVolumeSource, ConfigReference, EmptyDirSource, EnvFromSource, ExecAction, Goal,
-    HostPathSource, HttpGetAction, JointInferenceService, KeyValue, ModelReference,
-    PersistentVolumeClaimSource, Probe, SecretVolumeSource, TcpSocketAction, Transformer,
-    ValueSource, VariableSource, Volume, VolumeMedium, VolumeMount, WorkerParameter,
-    WorkerVariable,
+    ConfigMapVolumeSource, ConfigReference, EmptyDirSource, EnvFromSource, ExecAction,
+    GatewayClient, GatewayTls, Goal, HostPathSource, HttpGetAction, JointInferenceService,
+    KeyValue, ModelReference, PersistentVolumeClaimSource, Probe, SecretVolumeSource,
+    TcpSocketAction, Transformer, ValueSource, VariableSource, Volume, VolumeMedium, VolumeMount,
+    WorkerParameter, WorkerVariable,
 };
-use neptune_wire::{AgentFeature, NodeName, SealPublicKey, SecretBytes, SecretValues};
+use neptune_gateway_config::Uploads;
+use neptune_wire::{AgentFeature, NodeName};
 
 use crate::{
     joint_inference_service::{facts::ServiceFacts, fixtures, plan::plan, validate::validate},
     kubernetes::pod_policy::PodPolicy,
     leaves::{Outcome, OutcomeOf, assert_each_has_an_effect, assert_labels_have_no_effect},
-    nodes::{offer::AgentOffer, sealing::SealKeyState},
-    worker::config::{
-        objects::{ConfigObject, ReadObject},
-        references::{CREDENTIALS, ConfigKind, ConfigName},
-    },
+    nodes::offer::AgentOffer,
+    worker::config::fixtures as config,
 };
 
 /// The status lists the named node: then it gets the edge worker.
@@ -50,6 +48,14 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("edgeWorker.workerSpec.volumes.[].emptyDir.medium", "without it sizeLimit is refused"),
     ("edgeWorker.workerSpec.volumes.[].name", "a mount names it"),
     ("edgeWorker.workerSpec.volumes.[].persistentVolumeClaim.", "only Pods have claims"),
+    ("cloudWorker.server.env.[].valueFrom.nodeLabel", "only workers get values of labels"),
+    ("cloudWorker.server.env.[].valueFrom.optional", "it belongs to nodeLabel"),
+    ("cloudWorker.server.volumes.[].name", "a mount names it"),
+    ("edgeWorker.server.env.[].valueFrom.nodeLabel", "only workers get values of labels"),
+    ("edgeWorker.server.env.[].valueFrom.optional", "it belongs to nodeLabel"),
+    ("edgeWorker.server.volumes.[].emptyDir.medium", "without it sizeLimit is refused"),
+    ("edgeWorker.server.volumes.[].name", "a mount names it"),
+    ("edgeWorker.server.volumes.[].persistentVolumeClaim.", "only Pods have claims"),
     ("rollout.", "the steps of a rollout read its settings"),
     ("edgeWorker.silentAfterSeconds", "the status reads it"),
 ];
@@ -59,6 +65,22 @@ fn assistant_facts() -> ServiceFacts {
     let mut facts = fixtures::assistant_facts();
     facts.gateway.capture_dataset = Some(fixtures::captured_dataset("hard"));
     facts
+}
+
+/// The gateway has clients and a certificate.
+fn assistant_with_clients() -> JointInferenceService {
+    let mut service = fixtures::assistant();
+    let client = |name: &str, digit: &str| GatewayClient {
+        name: name.to_owned(),
+        key_sha256: vec![digit.repeat(64)],
+        requests_per_minute: Some(600),
+        uploads: Some(Uploads::Never),
+        models: vec!["smollm2".to_owned()],
+    };
+    let gateway = service.spec.gateway.get_or_insert_default();
+    gateway.clients = vec![client("hall", "0"), client("line", "1")];
+    gateway.tls = Some(GatewayTls { cert_file: "web.crt".into(), key_file: "web.key".into() });
+    service
 }
 
 fn assistant_with_transformer() -> JointInferenceService {
@@ -132,29 +154,12 @@ fn service_with_volume(source: Volume) -> (JointInferenceService, ServiceFacts) 
 /// The agent supports volumes and Secrets, and the Secrets and `ConfigMap`s `one` and `two` exist.
 fn facts_with_config() -> ServiceFacts {
     let node: NodeName = "edge0".parse().expect("a name");
-    let supports = [AgentFeature::Volumes, AgentFeature::Sealed].into();
-    let offer = Arc::new(AgentOffer { supports, ..AgentOffer::default() });
-    let key = SealPublicKey::new([7; 32]);
-    let mut facts = ServiceFacts {
-        offers: [(node.clone(), offer)].into(),
-        seal_keys: [(node, SealKeyState::Trusted(key))].into(),
+    ServiceFacts {
+        offers: config::offers(&node),
+        seal_keys: config::seal_keys(&node),
+        config: config::objects(),
         ..fixtures::facts()
-    };
-    for name in ["one", "two"] {
-        for kind in [ConfigKind::Secret, ConfigKind::ConfigMap] {
-            let keys = ["one", "two", CREDENTIALS];
-            let value = |key: &str| (key.to_owned(), SecretBytes::new(name.as_bytes().to_vec()));
-            let object = ConfigObject {
-                version: format!("{name}/1"),
-                is_shared: true,
-                values: keys.map(value).into(),
-                binary: SecretValues::new(),
-            };
-            let name = ConfigName { kind, name: name.to_owned() };
-            facts.config.read.insert(name, ReadObject::Present(object.into()));
-        }
     }
-    facts
 }
 
 /// The edge worker and the cloud worker have the keys of a Secret as variables.
@@ -167,6 +172,28 @@ fn service_with_variables() -> (JointInferenceService, ServiceFacts) {
         worker.env_from = vec![EnvFromSource { secret_ref, ..EnvFromSource::default() }];
     }
     (service, facts_with_config())
+}
+
+/// A service whose edge and cloud model servers have variables, and this volume.
+fn assistant_with_inputs(source: &Volume) -> (JointInferenceService, ServiceFacts) {
+    let (mut service, facts) = assistant_with_a_server_in_the_cloud();
+    let edge = service.spec.edge_worker.server.as_mut();
+    let cloud = service.spec.cloud_worker.server.as_mut();
+    for server in [edge, cloud].into_iter().flatten() {
+        let secret_ref = Some(ConfigReference { name: "one".to_owned(), optional: false });
+        server.env_from = vec![EnvFromSource { secret_ref, ..EnvFromSource::default() }];
+        let other = Volume {
+            name: "two".to_owned(),
+            empty_dir: Some(EmptyDirSource::default()),
+            ..Volume::default()
+        };
+        server.volumes = vec![Volume { name: "one".to_owned(), ..source.clone() }, other];
+        let mount_path = "/state".to_owned();
+        // Pods mount paths of the node read-only.
+        let read_only = source.host_path.is_some();
+        server.volume_mounts = vec![VolumeMount { name: "one".to_owned(), mount_path, read_only }];
+    }
+    (service, ServiceFacts { pod_policy: any_path(), ..facts })
 }
 
 fn any_path() -> PodPolicy {
@@ -264,6 +291,7 @@ fn samples() -> Vec<(JointInferenceService, ServiceFacts)> {
         (fixtures::service(), fixtures::facts()),
         (fixtures::service(), fixtures::facts_with_agent()),
         (fixtures::assistant(), assistant_facts()),
+        (assistant_with_clients(), assistant_facts()),
         (assistant_with_transformer(), assistant_facts()),
         (assistant_with_a_script_as_transformer(), assistant_facts()),
         assistant_with_a_server_in_the_cloud(),
@@ -276,6 +304,7 @@ fn samples() -> Vec<(JointInferenceService, ServiceFacts)> {
         service_with_variables(),
     ];
     samples.extend(with_volumes);
+    samples.extend(volumes().iter().map(assistant_with_inputs));
     samples.extend(probes().iter().map(service_with_probes));
     samples
 }

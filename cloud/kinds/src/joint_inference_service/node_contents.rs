@@ -7,9 +7,7 @@ use std::{
 };
 
 use neptune_api::{JointInferenceService, JointInferenceServiceSpec, Model};
-use neptune_wire::{
-    EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Role, SealPublicKey, Worker,
-};
+use neptune_wire::{EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Role, Worker};
 use serde_json::Value;
 
 use crate::{
@@ -131,8 +129,8 @@ impl<'a> ContentsOfNodes<'a> {
     /// What the edge or the cloud worker gets of its Secrets and `ConfigMap`s.
     fn config(&self, role: Role) -> Option<&'a ResolvedConfig> {
         match (role, &self.valid.edge, &self.valid.cloud) {
-            (Role::Edge, EdgeSide::Worker(worker), _) => worker.ready_config(),
-            (Role::Cloud, _, CloudSide::Worker(cloud)) => cloud.worker.ready_config(),
+            (Role::Edge, EdgeSide::Worker(worker), _) => worker.config.ready(),
+            (Role::Cloud, _, CloudSide::Worker(cloud)) => cloud.worker.config.ready(),
             _ => None,
         }
     }
@@ -154,12 +152,8 @@ impl<'a> ContentsOfNodes<'a> {
     ) {
         let Some(config) = self.config(worker.role) else { return };
         let key = self.valid.seal_keys.get(node);
-        let id = key.map(SealPublicKey::id).unwrap_or_default();
-        config.add_to(&mut worker.program, env, &id);
-        if let Some(key) = key.filter(|_| !config.secrets.is_empty()) {
-            let seals = config.seals(&worker.name, key);
-            self.seals.entry(node.clone()).or_default().extend(seals);
-        }
+        let container = (&worker.name, &mut worker.program);
+        config.add_on_node(container, env, (node, key), &mut self.seals);
     }
 
     fn encoded(

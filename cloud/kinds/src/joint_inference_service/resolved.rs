@@ -1,15 +1,12 @@
 //! A valid service: the values that the rooms of this folder hand each other.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_api::{Dataset, InferenceModel, Model, SelectedModel, ServerProtocol, WorkerSpec};
 use neptune_gateway_config::{Cloud, Config};
 use neptune_wire::{
-    AgentFeature, ArtifactAddress, ContainerMount, ContainerProgram, NodeName, ObjectKey,
-    ObjectMetadata, ObjectName, Scripts, SealKeyId, SealPublicKey, WorkerName,
+    ArtifactAddress, ContainerMount, ContainerProgram, GatewayTlsFiles, NodeName, ObjectKey,
+    ObjectMetadata, ObjectName, Scripts, SealPublicKey, WorkerName,
 };
 
 use crate::{
@@ -21,11 +18,8 @@ use crate::{
     kubernetes::report_access::ReportAccess,
     rollout::planned::ValidRollout,
     worker::{
-        config::{
-            resolve::{ConfigObstacle, resolve},
-            resolved::ResolvedConfig,
-        },
-        needs::{Unmet, UnmetNeeds, unmet, unmet_features},
+        container_config::ContainerConfig,
+        needs::{Unmet, UnmetNeeds},
         node_values::NodeValues,
         probes::agent_probes,
     },
@@ -148,23 +142,7 @@ pub struct ResolvedWorker {
     /// The scripts on the node; `None` if the image contains the program.
     pub scripts: Option<Scripts>,
     /// What it gets of its Secrets and `ConfigMap`s, if an agent runs it.
-    pub config: WorkerConfig,
-}
-
-/// What a worker at an agent gets of its Secrets and `ConfigMap`s.
-#[derive(Debug, Clone)]
-pub enum WorkerConfig {
-    /// It refers to none, or a Pod runs it, whose kubelet reads them.
-    None,
-    /// Everything that it refers to.
-    Ready {
-        /// The variables, files and credentials that it gets.
-        config: Arc<ResolvedConfig>,
-        /// What its agent has to support, with that.
-        features: BTreeSet<AgentFeature>,
-    },
-    /// Nothing: its nodes keep what they have.
-    Unmet(Unmet),
+    pub config: ContainerConfig,
 }
 
 impl ResolvedWorker {
@@ -179,42 +157,16 @@ impl ResolvedWorker {
     ) -> Self {
         self.program.mounts = mounts;
         self.program.probes = agent_probes(spec);
-        self.config = match resolve(spec, &facts.config, namespace) {
-            Ok(None) => WorkerConfig::None,
-            Ok(Some(config)) => {
-                // Once, and not for each node.
-                let mut program = self.program.clone();
-                config.add_to(&mut program, None, &SealKeyId::default());
-                let features = program.required_features();
-                WorkerConfig::Ready { config: Arc::new(config), features }
-            }
-            Err(ConfigObstacle::Unknown) => WorkerConfig::Unmet(Unmet::NotRead),
-            Err(ConfigObstacle::Finding(finding)) => WorkerConfig::Unmet(Unmet::Config(finding)),
-        };
+        self.config =
+            ContainerConfig::resolve(spec.into(), &self.program, &facts.config, namespace);
         self
-    }
-
-    /// What it gets of its Secrets and `ConfigMap`s, if it refers to some and gets them.
-    pub fn ready_config(&self) -> Option<&ResolvedConfig> {
-        match &self.config {
-            WorkerConfig::Ready { config, .. } => Some(config),
-            WorkerConfig::None | WorkerConfig::Unmet(_) => None,
-        }
     }
 
     /// What a node lacks of what the worker needs; `None` if the node can get it.
     pub fn unmet(&self, node: &NodeName, facts: &ServiceFacts) -> Option<Unmet> {
-        let offer = facts.offer(node);
-        match &self.config {
-            WorkerConfig::Unmet(unmet) => Some(unmet.clone()),
-            WorkerConfig::None => unmet(&self.program, offer),
-            WorkerConfig::Ready { config, features } => {
-                unmet_features(features, &self.program, offer).or_else(|| {
-                    Unmet::of_seal_key(node, facts.seal_keys.get(node))
-                        .filter(|_| !config.secrets.is_empty())
-                })
-            }
-        }
+        let features = self.config.required_features(&self.program);
+        let seal_key = facts.seal_keys.get(node);
+        self.config.unmet(&features, &self.program, (node, facts.offer(node), seal_key))
     }
 }
 
@@ -250,6 +202,8 @@ pub struct ValidGateway {
     pub token_file: Option<String>,
     /// The name of the file with the cloud's certificates.
     pub ca_file: Option<String>,
+    /// The names of the files with the certificate that clients see.
+    pub tls: Option<GatewayTlsFiles>,
     /// The directory of captured samples on the node.
     pub capture_dir: Option<String>,
     /// The ports of the gateway on the node: for REST, and for gRPC if it has one.

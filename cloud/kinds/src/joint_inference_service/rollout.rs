@@ -65,12 +65,12 @@ fn template(service: &JointInferenceService, valid: &ValidService) -> String {
                 resolved.node_values.is_some().then_some((&program.parameters, &program.env));
             let mut template = json!({
                 "worker": worker,
-                "model": [model.model_url, model.format],
+                "model": [crate::model::address_text(model), model.format],
                 "sha256": model.sha256sum,
                 "values": values,
             });
             // What the objects have is not part of it: a changed password must not wait for waves.
-            let variables: Vec<_> = variables_of_objects(program).collect();
+            let variables: Vec<_> = variables_of_objects(program.into()).collect();
             if !program.env_from.is_empty() || !variables.is_empty() {
                 template["config"] = json!([program.env_from, program.env]);
             }

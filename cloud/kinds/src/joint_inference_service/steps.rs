@@ -9,7 +9,7 @@ use neptune_wire::{NodeName, ObjectKey, Resource};
 use super::{
     chain::total_upload::TotalMemory,
     facts::ServiceFacts,
-    gateway::{hard_example::threshold_warning, ports::taken_ports},
+    gateway::{hard_example::threshold_warning, open::open_gateway, ports::taken_ports},
     plan,
     resolved::{PlacedService, ValidService},
     spec::{
@@ -74,7 +74,8 @@ impl Steps for JointInferenceService {
         let selected = Some(&facts.edge_selected).filter(|_| needs_rollout);
         let rollout = selected.and_then(|nodes| all_at_once("spec.edgeWorker.nodeSelector", nodes));
         let silence = silence::warning(&self.spec);
-        threshold.into_iter().chain(rollout).chain(silence).collect()
+        let open = open_gateway(self);
+        threshold.into_iter().chain(rollout).chain(silence).chain(open).collect()
     }
 
     fn node_warnings(&self, facts: &ServiceFacts, valid: &ValidService) -> Vec<String> {

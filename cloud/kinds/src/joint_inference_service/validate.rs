@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use neptune_api::JointInferenceService;
-use neptune_wire::{NodeName, SealPublicKey};
+use neptune_wire::NodeName;
 
 use crate::{
     finding::Finding,
@@ -26,7 +26,7 @@ use crate::{
         status::silence,
     },
     kubernetes::identity::identity,
-    nodes::sealing::SealKeyState,
+    nodes::sealing::trusted_keys,
     worker::{
         needs::{Unmet, UnmetNeeds},
         program_text,
@@ -75,7 +75,7 @@ pub fn validate(
         edge_nodes,
         sliced: facts.sliced.clone(),
         node_values,
-        seal_keys: seal_keys(facts),
+        seal_keys: trusted_keys(&facts.seal_keys),
         unmet,
         unmet_cloud,
         selection: facts.selection.clone(),
@@ -110,15 +110,6 @@ fn per_node(
         lacking.extend(unmet.map(|unmet| (node.clone(), unmet)));
     }
     (environments, lacking)
-}
-
-/// The keys of the nodes for which Secrets can be sealed.
-fn seal_keys(facts: &ServiceFacts) -> BTreeMap<NodeName, SealPublicKey> {
-    let trusted = facts.seal_keys.iter().filter_map(|(node, state)| match state {
-        SealKeyState::Trusted(key) => Some((node.clone(), *key)),
-        _ => None,
-    });
-    trusted.collect()
 }
 
 /// The node of a cloud worker that an agent runs, if it lacks something.

@@ -3,6 +3,7 @@
 
 pub mod conditions;
 pub mod container;
+pub mod container_inputs;
 pub mod expansion;
 pub mod identity;
 pub mod labels;

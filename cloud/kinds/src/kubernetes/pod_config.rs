@@ -1,14 +1,16 @@
-//! The Secrets and `ConfigMap`s of a worker in a Pod, as its spec has them. The kubelet reads them.
+//! The Secrets and `ConfigMap`s of a container in a Pod, as its spec has them. The kubelet reads them.
 
 use k8s_openapi::api::core::v1::{
     ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapVolumeSource, EnvFromSource, EnvVar,
     EnvVarSource, KeyToPath, SecretEnvSource, SecretKeySelector, SecretVolumeSource,
 };
-use neptune_api::{KeySelector, WorkerSpec};
+use neptune_api::KeySelector;
+
+use super::container_inputs::ContainerInputs;
 
 /// The variables with values of Secrets and `ConfigMap`s.
-pub fn pod_variables(spec: &WorkerSpec) -> impl Iterator<Item = EnvVar> {
-    spec.env.iter().filter_map(|variable| {
+pub fn pod_variables(inputs: ContainerInputs<'_>) -> impl Iterator<Item = EnvVar> {
+    inputs.env.iter().filter_map(|variable| {
         let source = variable.value_from.as_ref()?;
         let secret_key_ref = source.secret_key_ref.clone();
         let secret_key_ref = secret_key_ref.map(|KeySelector { name, key, optional }| {
@@ -31,8 +33,8 @@ pub fn pod_variables(spec: &WorkerSpec) -> impl Iterator<Item = EnvVar> {
 }
 
 /// The Secrets and `ConfigMap`s of which each key is a variable; `None` if there are none.
-pub fn pod_env_from(spec: &WorkerSpec) -> Option<Vec<EnvFromSource>> {
-    let entries = spec.env_from.iter().map(|entry| EnvFromSource {
+pub fn pod_env_from(inputs: ContainerInputs<'_>) -> Option<Vec<EnvFromSource>> {
+    let entries = inputs.env_from.iter().map(|entry| EnvFromSource {
         prefix: Some(entry.prefix.clone()).filter(|prefix| !prefix.is_empty()),
         secret_ref: entry.secret_ref.as_ref().map(|it| SecretEnvSource {
             name: it.name.clone(),
@@ -75,6 +77,7 @@ fn items(items: &[neptune_api::KeyToPath]) -> Option<Vec<KeyToPath>> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_api::WorkerSpec;
     use serde_json::json;
 
     use super::*;
@@ -92,9 +95,9 @@ mod tests {
         let mut all = json!({"frameworkType": "container", "env": env, "envFrom": env_from});
         all["env"].as_array_mut().unwrap().push(json!({"name": "D", "value": "d"}));
         let spec: WorkerSpec = serde_json::from_value(all).unwrap();
-        let rendered: Vec<_> = pod_variables(&spec).collect();
+        let rendered: Vec<_> = pod_variables((&spec).into()).collect();
         assert_eq!(serde_json::to_value(rendered).unwrap(), env);
-        assert_eq!(serde_json::to_value(pod_env_from(&spec)).unwrap(), env_from);
-        assert_eq!(pod_env_from(&WorkerSpec::default()), None);
+        assert_eq!(serde_json::to_value(pod_env_from((&spec).into())).unwrap(), env_from);
+        assert_eq!(pod_env_from(ContainerInputs::default()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The volumes of a worker in a Pod: what its operator allows, and how the Pod has them.
+//! The volumes of a container in a Pod: what its operator allows, and how the Pod has them.
 
 use k8s_openapi::{
     api::core::v1::{
@@ -7,28 +7,29 @@ use k8s_openapi::{
     },
     apimachinery::pkg::api::resource::Quantity,
 };
-use neptune_api::{HostPathType, VolumeMedium, WorkerSpec};
+use neptune_api::{HostPathType, VolumeMedium};
 
 use crate::{
     finding::Finding,
     kubernetes::{
+        container_inputs::ContainerInputs,
         pod_config::{config_map_volume, secret_volume},
         pod_policy::PodPolicy,
     },
     reason::Reason,
 };
 
-/// The volumes that Neptune adds to the Pods of workers.
+/// The volumes that Neptune adds to the Pods of workers and model servers.
 const OF_NEPTUNE: [&str; 3] = ["model", "scripts", "tmp"];
 
-/// Adds the findings of the volumes of a worker in a Pod. `field` is the `workerSpec`.
+/// Adds the findings of the volumes of a container in a Pod. `field` has them.
 pub fn check_pod_volumes(
     field: &str,
-    spec: &WorkerSpec,
+    inputs: ContainerInputs<'_>,
     policy: &PodPolicy,
     findings: &mut Vec<Finding>,
 ) {
-    for volume in &spec.volumes {
+    for volume in inputs.volumes {
         let name = &volume.name;
         let mut refuse = |problem: &str| {
             let message = format!("{field}.volumes: volume {name:?} {problem}");
@@ -38,7 +39,7 @@ pub fn check_pod_volumes(
             refuse("has the name of a volume that Neptune adds to the Pod; rename it");
         }
         let Some(host_path) = &volume.host_path else { continue };
-        let mut mounts = spec.volume_mounts.iter().filter(|mount| mount.name == *name);
+        let mut mounts = inputs.volume_mounts.iter().filter(|mount| mount.name == *name);
         if mounts.any(|mount| !mount.read_only) {
             refuse(
                 "is a hostPath, which a Pod mounts read-only; set readOnly: true in its volumeMounts",
@@ -49,9 +50,9 @@ pub fn check_pod_volumes(
     }
 }
 
-/// The volumes of a worker in a Pod, as its spec has them.
-pub fn pod_volumes(spec: &WorkerSpec) -> impl Iterator<Item = Volume> {
-    spec.volumes.iter().map(|volume| Volume {
+/// The volumes of a container in a Pod, as its spec has them.
+pub fn pod_volumes(inputs: ContainerInputs<'_>) -> impl Iterator<Item = Volume> {
+    inputs.volumes.iter().map(|volume| Volume {
         name: volume.name.clone(),
         empty_dir: volume.empty_dir.as_ref().map(|source| EmptyDirVolumeSource {
             medium: source.medium.map(|VolumeMedium::Memory| "Memory".to_owned()),
@@ -76,9 +77,9 @@ pub fn pod_volumes(spec: &WorkerSpec) -> impl Iterator<Item = Volume> {
     })
 }
 
-/// The mounts of the volumes of a worker in a Pod.
-pub fn pod_volume_mounts(spec: &WorkerSpec) -> impl Iterator<Item = VolumeMount> {
-    spec.volume_mounts.iter().map(|mount| VolumeMount {
+/// The mounts of the volumes of a container in a Pod.
+pub fn pod_volume_mounts(inputs: ContainerInputs<'_>) -> impl Iterator<Item = VolumeMount> {
+    inputs.volume_mounts.iter().map(|mount| VolumeMount {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only.then_some(true),
@@ -89,6 +90,7 @@ pub fn pod_volume_mounts(spec: &WorkerSpec) -> impl Iterator<Item = VolumeMount>
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_api::WorkerSpec;
     use serde_json::json;
 
     use super::*;
@@ -114,14 +116,14 @@ mod tests {
         let spec =
             json!({"frameworkType": "container", "volumes": volumes, "volumeMounts": mounts});
         let spec: WorkerSpec = serde_json::from_value(spec).unwrap();
-        let rendered: Vec<_> = pod_volumes(&spec).collect();
+        let rendered: Vec<_> = pod_volumes((&spec).into()).collect();
         assert_eq!(serde_json::to_value(rendered).unwrap(), volumes);
-        let rendered: Vec<_> = pod_volume_mounts(&spec).collect();
+        let rendered: Vec<_> = pod_volume_mounts((&spec).into()).collect();
         assert_eq!(serde_json::to_value(rendered).unwrap(), mounts);
 
         let policy = PodPolicy { host_paths: vec!["/code".into()], ..PodPolicy::default() };
         let mut findings = Vec::new();
-        check_pod_volumes("spec", &spec, &policy, &mut findings);
+        check_pod_volumes("spec", (&spec).into(), &policy, &mut findings);
         assert_eq!(findings, []);
     }
 
@@ -131,7 +133,7 @@ mod tests {
         let spec = json!({"frameworkType": "container", "volumes": volumes});
         let spec: WorkerSpec = serde_json::from_value(spec).unwrap();
         let mut findings = Vec::new();
-        check_pod_volumes("spec", &spec, &PodPolicy::default(), &mut findings);
+        check_pod_volumes("spec", (&spec).into(), &PodPolicy::default(), &mut findings);
         let messages: Vec<_> = findings.iter().map(|it| it.message.as_str()).collect();
         let expected = "spec.volumes: volume \"model\" has the name of a volume that Neptune adds to the Pod; rename it";
         assert_eq!(messages, [expected]);

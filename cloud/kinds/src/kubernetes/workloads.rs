@@ -21,7 +21,7 @@ use crate::{
     kubernetes::{
         container::container,
         labels::{INSTANCE_LABEL, MANAGED_BY},
-        secrets::s3_credentials,
+        secrets::download_credentials,
     },
 };
 
@@ -137,9 +137,11 @@ pub struct Fetch<'a> {
     pub url: &'a str,
     /// The SHA-256 that the file must have; `None` if it is not verified.
     pub sha256: Option<&'a str>,
+    /// Further addresses of the same content.
+    pub mirrors: &'a [String],
     /// The path of the model, in `directory`.
     pub output: &'a str,
-    /// The Secret with the credentials for `s3://`.
+    /// The Secret with the credentials for `s3://`, `hf://` or `oci://`.
     pub credentials: Option<&'a SecretReference>,
     /// The image with the downloader.
     pub image: &'a str,
@@ -147,9 +149,10 @@ pub struct Fetch<'a> {
 
 /// The volume, the mount and the init container of a download.
 pub fn fetched(fetch: Fetch) -> Fetched {
-    let Fetch { directory, url, sha256, output, credentials, image } = fetch;
+    let Fetch { directory, url, sha256, mirrors, output, credentials, image } = fetch;
     let mut args = vec!["fetch", "--url", url, "--output", output];
     args.extend(sha256.into_iter().flat_map(|digest| ["--sha256", digest]));
+    args.extend(mirrors.iter().flat_map(|mirror| ["--mirror", mirror]));
     // A Pod's status has no message of a running container, only the termination message of one
     // that exited.
     args.extend(["--give-up-after", GIVE_UP_AFTER, "--error-file", "/dev/termination-log"]);
@@ -170,7 +173,7 @@ pub fn fetched(fetch: Fetch) -> Fetched {
         },
         mount: read_only("model", directory),
         init: Container {
-            env: credentials.map(s3_credentials),
+            env: credentials.map(|secret| download_credentials(secret, url)),
             volume_mounts: Some(vec![writable]),
             termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
             ..container("fetch-model", &program)

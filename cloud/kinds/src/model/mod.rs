@@ -1,5 +1,6 @@
 //! Models: which nodes download them, and what is reported of their files and metrics.
 
+pub mod address;
 #[cfg(test)]
 mod crd_consistency;
 mod events;
@@ -8,6 +9,7 @@ pub mod fixtures;
 #[cfg(test)]
 mod leaves;
 pub mod memory;
+pub mod mirrors;
 pub mod place;
 mod plan;
 pub mod presence;
@@ -21,5 +23,5 @@ pub use self::{
     plan::content,
     presence::is_reported_file,
     users::{is_selected, used_edge_model, uses_differ},
-    validate::validate,
+    validate::{address_text, validate},
 };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use neptune_api::{Model, ModelSpec};
 use neptune_wire::{ModelContent, NodeName, ObjectContent, ObjectKey};
 
+use super::{mirrors, validate::address_text};
 use crate::{
     fleet::{Retained, encode_contents},
     kubernetes::identity::{self, key, shared_metadata},
@@ -28,9 +29,10 @@ pub fn content(model: &Model, key: &ObjectKey) -> ObjectContent {
     let spec = ModelSpec { placement: None, metadata: None, ..model.spec.clone() };
     ObjectContent {
         model: Some(Box::new(ModelContent {
-            url: model.spec.model_url.clone(),
+            url: address_text(&model.spec),
             format: model.spec.format.clone(),
             sha256: model.spec.sha256sum.as_deref().map(str::to_ascii_lowercase),
+            mirrors: mirrors::addresses(&model.spec.mirrors, &model.spec.files),
         })),
         ..identity::content::<Model>(shared_metadata(model, key), &spec)
     }

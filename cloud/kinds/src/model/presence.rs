@@ -3,7 +3,7 @@
 use neptune_api::Model;
 use neptune_wire::{ModelPresenceReport, PresenceState, redact};
 
-use super::rows::RowState;
+use super::{rows::RowState, validate::address_text};
 
 /// Whether a report is about the file in the spec, as far as it is known.
 pub fn is_current(presence: &ModelPresenceReport, url: &str, sha256: Option<&str>) -> bool {
@@ -31,7 +31,7 @@ pub fn row_state(
 /// Whether a report is about the file in the spec of the model.
 pub fn is_reported_file(presence: &ModelPresenceReport, model: &Model) -> bool {
     let sum = model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase());
-    is_same_address(&presence.url, model.spec.model_url.trim())
+    is_same_address(&presence.url, &address_text(&model.spec))
         && (sum.is_none() || sum == presence.sha256)
 }
 

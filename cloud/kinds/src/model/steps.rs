@@ -9,7 +9,7 @@ use super::{
     place::{self, ModelFacts, PlacedModel},
     plan,
     status::{self, ModelObservation},
-    validate::validate,
+    validate::{moving_revision, validate},
 };
 use crate::{
     finding::Finding,
@@ -49,7 +49,7 @@ impl Steps for Model {
     }
 
     fn warnings(&self, _facts: &ModelFacts) -> Vec<String> {
-        place::warning(self).into_iter().collect()
+        place::warning(self).into_iter().chain(moving_revision(&self.spec)).collect()
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

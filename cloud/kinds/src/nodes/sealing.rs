@@ -2,6 +2,8 @@
 //! person trusts, or else by the first one that the controller saw: a changed key always waits for a
 //! person, because who has the MQTT password of a node can report another one.
 
+use std::collections::BTreeMap;
+
 use neptune_wire::{KeyPin, NodeName, SealKeyReport, SealPublicKey};
 
 use super::keys::KeyRecord;
@@ -75,6 +77,17 @@ impl KeyRecord {
             None => self.sealing.as_ref().or(self.seen.as_ref()).or(reported).cloned(),
         }
     }
+}
+
+/// The keys of the nodes for which Secrets can be sealed.
+pub fn trusted_keys(
+    states: &BTreeMap<NodeName, SealKeyState>,
+) -> BTreeMap<NodeName, SealPublicKey> {
+    let trusted = states.iter().filter_map(|(node, state)| match state {
+        SealKeyState::Trusted(key) => Some((node.clone(), *key)),
+        _ => None,
+    });
+    trusted.collect()
 }
 
 #[cfg(test)]

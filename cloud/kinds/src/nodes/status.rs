@@ -214,7 +214,10 @@ pub fn difference(previous: &EdgeNodeStatus, next: &EdgeNodeStatus) -> Option<Di
         return Some(Difference::Keys);
     }
     let rest = |status: &EdgeNodeStatus| {
-        let condition = |it: &Condition| (it.type_.clone(), it.status.clone(), it.reason.clone());
+        // `kubectl wait` ignores a condition of an earlier generation.
+        let condition = |it: &Condition| {
+            (it.type_.clone(), it.status.clone(), it.reason.clone(), it.observed_generation)
+        };
         let mut status = status.clone();
         let conditions: Vec<_> = status.conditions.drain(..).map(|it| condition(&it)).collect();
         status.transition_time = None;
@@ -271,6 +274,16 @@ mod tests {
 
     fn pair(status: &str, reason: &str) -> (String, String) {
         (status.to_owned(), reason.to_owned())
+    }
+
+    #[test]
+    fn status_of_an_earlier_generation_differs() {
+        let first = next_status(&EdgeNodeStatus::default(), &online(), Some(1), at(1));
+        let same = next_status(&first, &online(), Some(1), at(2));
+        assert_eq!(difference(&first, &same), None);
+        let next = next_status(&first, &online(), Some(2), at(2));
+        assert_eq!(difference(&first, &next), Some(Difference::Rest));
+        assert!(next.conditions.iter().all(|it| it.observed_generation == Some(2)));
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! The reasons of conditions and Events, with phase and condition of each.
+//! The reasons of conditions and Events, with phase, condition, cause and remedy of each.
+//! `docs/reasons.md` is generated from them.
 
 use std::str::FromStr;
 
 macro_rules! reasons {
     (: $($group:ident {
-        $($(#[$doc:meta])* $name:ident: $phase:ident => $condition:ident),* $(,)?
+        $($(#[doc = $cause:literal])* $name:ident: $phase:ident => $condition:ident: $remedy:literal),* $(,)?
     })*) => {
         /// Why an object is in its state.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason { $($($(#[$doc])* $name),*),* }
+        pub enum Reason { $($($(#[doc = $cause])* $name),*),* }
 
         /// The groups of the table of reasons.
         #[cfg(test)]
@@ -28,6 +29,16 @@ macro_rules! reasons {
             /// The phase of an object with this reason.
             pub fn phase(self) -> Phase {
                 match self { $($(Self::$name => Phase::$phase),*),* }
+            }
+
+            /// What the reason means, as one or more lines of Markdown.
+            pub fn cause(self) -> &'static str {
+                match self { $($(Self::$name => concat!($($cause),*)),*),* }
+            }
+
+            /// What a user can do; "nothing" or "wait" where nothing is wrong.
+            pub fn remedy(self) -> &'static str {
+                match self { $($(Self::$name => $remedy),*),* }
             }
 
             /// The kind that uses the reason.
@@ -84,6 +95,9 @@ impl FromStr for Reason {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fmt::Write as _;
+
     use super::*;
 
     #[test]
@@ -92,6 +106,57 @@ mod tests {
             assert_eq!(reason.to_string().parse(), Ok(*reason));
         }
         assert_eq!("Nonsense".parse::<Reason>(), Err(()));
+    }
+
+    /// The heading of a group, and the page of its kind.
+    fn heading(group: ReasonGroup) -> (&'static str, &'static str) {
+        match group {
+            ReasonGroup::Shared => ("Several kinds", "joint-inference-service.md#reasons"),
+            ReasonGroup::JointInferenceService => {
+                ("JointInferenceService", "joint-inference-service.md#reasons")
+            }
+            ReasonGroup::Execution => {
+                ("Programs on nodes and in Pods", "joint-inference-service.md#reasons")
+            }
+            ReasonGroup::InferenceModel => ("InferenceModel", "models.md"),
+            ReasonGroup::Dataset => ("Dataset", "datasets.md"),
+            ReasonGroup::Model => ("Model", "models.md"),
+            ReasonGroup::TrainingModel => ("TrainingModel", "training.md"),
+        }
+    }
+
+    #[test]
+    fn page_of_reasons_is_that_of_the_table() {
+        let mut text = String::from(
+            "# Reasons\n\nThe reasons of conditions and Events: what each means, and what to do. `kubectl neptune \
+             status NAME` shows\nthem with the message, which names the objects. A reason that is not here was made by \
+             a newer version.\n",
+        );
+        let mut last = None;
+        for reason in Reason::ALL {
+            if last.replace(reason.group()) != Some(reason.group()) {
+                let (heading, page) = heading(reason.group());
+                write!(
+                    text,
+                    "\n## {heading}\n\n[More about them]({page}).\n\n\
+                     | Reason | Condition | Cause | What to do |\n|---|---|---|---|\n"
+                )
+                .unwrap();
+            }
+            let (condition, cause) =
+                (reason.condition(), reason.cause().trim().trim_end_matches('.'));
+            writeln!(text, "| `{reason}` | {condition} | {cause} | {} |", reason.remedy()).unwrap();
+        }
+        neptune_harness::generated::check("docs/reasons.md", &text);
+    }
+
+    #[test]
+    fn each_reason_has_a_cause_and_a_remedy() {
+        for reason in Reason::ALL {
+            for text in [reason.cause(), reason.remedy()] {
+                assert!(!text.trim().is_empty() && !text.contains('|'), "{reason}: {text:?}");
+            }
+        }
     }
 
     #[test]

@@ -21,7 +21,8 @@ macro_rules! reported {
 reported! {
     WorkerReason {
         Starting, ModelNotReceived, ModelDownloading, DownloadWindow, ModelUnavailable, DiskFull,
-        ModelDigestMismatch, ImageMissing, ScriptMissing, DatasetNotReceived, DatasetDownloading,
+        ModelDigestMismatch, ModelGated, RepositoryNotFound, RevisionNotFound, FileNotFound,
+        HubRateLimited, ModelLayoutUnknown, ImageMissing, ScriptMissing, DatasetNotReceived, DatasetDownloading,
         DatasetUnavailable, DockerUnavailable, ContainerRefused, PortInUse, DeviceMissing,
         DeviceBusy, EngineUnsuited, VolumeNotAllowed, VolumeMissing, SecretUnreadable, Unhealthy,
         CrashLoopBackOff, OutOfMemory,

@@ -39,6 +39,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("trainingWorkers.[].dataset.matchLabels.{}", "the first worker names its Dataset"),
     ("trainingWorkers.[].nodeName", "the Dataset is on another node"),
     ("trainingWorkers.[].nodeSelector.{}", "the first worker names its node"),
+    ("workerSpec.volumes.[].emptyDir.medium", "without it sizeLimit is refused"),
 ];
 
 /// An engine's server aggregates, with the script that the workers run.
@@ -54,9 +55,16 @@ fn with_an_engine() -> TrainingModel {
     serde_json::from_value(object).expect("a TrainingModel")
 }
 
-fn samples() -> [(TrainingModel, OutcomeOf<'static, TrainingModel>); 3] {
+fn samples() -> [(TrainingModel, OutcomeOf<'static, TrainingModel>); 4] {
     let on_the_node = json!({"script": {"url": null, "sha256sum": null, "scriptDir": "/code"}});
-    let samples = [fixtures::model(), fixtures::with(&on_the_node), with_an_engine()];
+    let with_volumes = fixtures::with(&json!({"workerSpec": {
+        "volumes": [
+            {"name": "one", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+            {"name": "two", "emptyDir": {}},
+        ],
+        "volumeMounts": [{"name": "one", "mountPath": "/one"}],
+    }}));
+    let samples = [fixtures::model(), fixtures::with(&on_the_node), with_an_engine(), with_volumes];
     samples.map(|model| (model, &outcome as _))
 }
 

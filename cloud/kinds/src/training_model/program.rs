@@ -1,22 +1,26 @@
 //! The containers of a training: image, command, script, environment and limits. A part of
 //! `validate`.
 
-use neptune_api::{TrainingModel, TrainingNetwork, TrainingScript as ScriptSpec};
+use neptune_api::{
+    TrainingModel, TrainingNetwork, TrainingScript as ScriptSpec, TrainingVolume,
+    TrainingWorkerSpec, Volume,
+};
 use neptune_wire::{
-    ArtifactAddress, ContainerProgram, ContentHash, Scripts, TrainingContainer,
+    ArtifactAddress, ContainerMount, ContainerProgram, ContentHash, Scripts, TrainingContainer,
     TrainingNetwork as WireNetwork, TrainingScript,
 };
 
 use super::{numbers::is_digest, resolved::TrainingFacts, session, settings::Limits};
 use crate::{
     finding::Finding,
-    kubernetes::pod_security,
+    kubernetes::{container_inputs::ContainerInputs, pod_security},
     reason::Reason,
     worker::{
         environment::set,
         frameworks::{CONTAINER, EngineProgram},
         program::{self, ProgramFields},
         settings::parameters,
+        volumes::{self, agent_mounts, is_in},
     },
 };
 
@@ -32,6 +36,9 @@ const RESERVED: [&str; 9] = [
     "TRAIN_DATASET_URL",
     "WEIGHTS_URL",
 ];
+
+/// Directories of a container that the agent provides for a task.
+const DIRECTORIES: [&str; 4] = ["/output", "/script", "/session", "/weights"];
 
 /// The container of all tasks. Adds all findings, and returns `None` if there is one.
 pub fn container(
@@ -58,6 +65,8 @@ pub fn container(
         rights: context,
     };
     let mut common = program::resolve(&fields, findings);
+    let script_dir = model.spec.script.as_ref().and_then(|script| script.script_dir.as_deref());
+    common.mounts = mounts(worker, script_dir, findings);
     findings.extend(pod_security::check("spec.workerSpec.securityContext", context));
     if findings.len() > before {
         return None;
@@ -84,6 +93,38 @@ pub fn container(
         session::of_session(&mut container, engine_args);
     }
     Some(container)
+}
+
+/// What the containers mount. Adds a finding for each invalid volume and mount.
+fn mounts(
+    worker: &TrainingWorkerSpec,
+    script_dir: Option<&str>,
+    findings: &mut Vec<Finding>,
+) -> Vec<ContainerMount> {
+    let field = "spec.workerSpec";
+    let volumes = worker.volumes.iter().map(|TrainingVolume { name, empty_dir }| Volume {
+        name: name.clone(),
+        empty_dir: Some(empty_dir.clone()),
+        ..Volume::default()
+    });
+    let volumes: Vec<_> = volumes.collect();
+    for mount in &worker.volume_mounts {
+        let path = &mount.mount_path;
+        let reserved = DIRECTORIES.iter().find(|reserved| is_in(path, reserved));
+        findings.extend(reserved.map(|reserved| {
+            let message = format!(
+                "{field}.volumeMounts: mountPath {path:?} is in {reserved}, which is reserved; mount it elsewhere"
+            );
+            Finding::new(Reason::VolumeInvalid, message)
+        }));
+    }
+    let inputs = ContainerInputs {
+        volumes: &volumes,
+        volume_mounts: &worker.volume_mounts,
+        ..ContainerInputs::default()
+    };
+    volumes::check(field, inputs, script_dir, findings);
+    agent_mounts(field, inputs, findings)
 }
 
 /// The hash of all that a result depends on beside its inputs.
@@ -184,7 +225,8 @@ fn script(script: Option<&ScriptSpec>, findings: &mut Vec<Finding>) -> Option<Tr
             Some(TrainingScript::Directory(Scripts { dir, boot_file: file.clone() }))
         }
         (Some(url), None) => {
-            let is_remote = ["http://", "https://", "s3://"].iter().any(|it| url.starts_with(it));
+            let is_remote =
+                ["http://", "https://", "s3://", "hf://"].iter().any(|it| url.starts_with(it));
             if !is_remote || url.parse::<ArtifactAddress>().is_err() {
                 return invalid(
                     Reason::DownloadUrlInvalid,

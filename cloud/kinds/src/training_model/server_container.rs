@@ -34,6 +34,7 @@ pub fn add(pod: &mut PodSpec, session: &FrozenSession, fetch_image: &str) {
             directory: PROGRAM,
             url,
             sha256: Some(sha256),
+            mirrors: &[],
             output: SCRIPT_DIR,
             credentials: None,
             image: fetch_image,

@@ -2,6 +2,7 @@
 //! and model servers.
 
 pub mod config;
+pub mod container_config;
 pub mod environment;
 pub mod frameworks;
 pub mod names;
@@ -12,6 +13,7 @@ pub mod probes;
 pub mod program;
 pub mod program_text;
 pub mod restart;
+pub mod server_inputs;
 pub mod serving_runtimes;
 pub mod settings;
 pub mod transformers;

@@ -10,7 +10,7 @@ use neptune_wire::{AgentFeature, ContainerProgram, NodeName, SecretVariable, too
 
 use crate::{
     finding::Finding,
-    kubernetes::{node_view::NodeSource, quantities},
+    kubernetes::{container_inputs::ContainerInputs, node_view::NodeSource, quantities},
     nodes::{offer::AgentOffer, sealing::SealKeyState},
     reason::Reason,
     worker::{
@@ -69,8 +69,19 @@ pub enum Suitability {
 
 /// The part of a worker's program that decides which node it is placed on, before the rest is resolved.
 pub fn requested_by_worker(spec: &WorkerSpec) -> ContainerProgram {
-    let mounts = agent_mounts("", spec, &mut Vec::new());
     let working_dir = spec.working_dir.clone();
+    let probes = agent_probes(spec);
+    let requested = requested(spec.resources.as_ref(), spec.into());
+    ContainerProgram { working_dir, probes, ..requested }
+}
+
+/// The part of a program with these limits and inputs that decides which node it is placed on.
+pub fn requested(
+    resources: Option<&ResourceRequirements>,
+    inputs: ContainerInputs<'_>,
+) -> ContainerProgram {
+    let (_, devices) = quantities::limits("", resources, &mut Vec::new());
+    let mounts = agent_mounts("", inputs, &mut Vec::new());
     // Credentials of a registry are used only if they are there.
     let needs = |it: &ConfigUse<'_>| {
         it.object.kind == ConfigKind::Secret && !matches!(it.part, ConfigPart::Credentials)
@@ -80,25 +91,31 @@ pub fn requested_by_worker(spec: &WorkerSpec) -> ContainerProgram {
         secret: it.object.name,
         key: String::new(),
     };
-    let secret_env = uses(spec).into_iter().filter(needs).map(variable).collect();
-    let probes = agent_probes(spec);
-    let requested = requested(spec.resources.as_ref());
-    ContainerProgram { mounts, working_dir, secret_env, probes, ..requested }
+    let secret_env = uses(inputs).into_iter().filter(needs).map(variable).collect();
+    ContainerProgram { devices, mounts, secret_env, ..ContainerProgram::default() }
 }
 
-/// The part of a program with these limits that decides which node it is placed on.
-pub fn requested(resources: Option<&ResourceRequirements>) -> ContainerProgram {
-    let (_, devices) = quantities::limits("", resources, &mut Vec::new());
-    ContainerProgram { devices, ..ContainerProgram::default() }
+/// What an agent has to support to run a program as a model server or a training: agents ran these
+/// without the volumes and values of their programs at first.
+pub fn features_of_server(
+    program: &ContainerProgram,
+    features: &BTreeSet<AgentFeature>,
+) -> BTreeSet<AgentFeature> {
+    let has_inputs = !program.mounts.is_empty() || features.contains(&AgentFeature::Sealed);
+    let added = has_inputs.then_some(AgentFeature::ServerValues);
+    features.iter().copied().chain(added).collect()
 }
 
-/// The nodes that lack something that a program needs.
+/// The nodes that lack something that the program of a training needs.
 pub fn unmet_on<'a>(
     program: &ContainerProgram,
     nodes: impl IntoIterator<Item = &'a NodeName>,
     offers: &NodeOffers,
 ) -> UnmetNeeds {
-    let lacking = |node: &NodeName| Some((node.clone(), unmet(program, offers.get(node))?));
+    let features = features_of_server(program, &program.required_features());
+    let lacking = |node: &NodeName| {
+        Some((node.clone(), unmet_features(&features, program, offers.get(node))?))
+    };
     nodes.into_iter().filter_map(lacking).collect()
 }
 
@@ -207,6 +224,9 @@ fn name(feature: AgentFeature) -> &'static str {
         AgentFeature::Probes => "probes",
         AgentFeature::Restart => "restarts",
         AgentFeature::Sealed => "Secrets and ConfigMaps",
+        AgentFeature::ServerValues => {
+            "volumes, Secrets and ConfigMaps of model servers and trainings"
+        }
         AgentFeature::Unknown => "a part of the program",
     }
 }
@@ -304,10 +324,12 @@ mod tests {
             (json!({"limits": {"cpu": 1, "a.example/b": 1}}), true),
         ] {
             let resources: ResourceRequirements = serde_json::from_value(limits.clone()).unwrap();
-            let needed = requested(Some(&resources)).required_features();
+            let inputs = ContainerInputs::default();
+            let needed = requested(Some(&resources), inputs).required_features();
             assert_eq!(!needed.is_empty(), expected, "{limits}");
         }
-        assert!(requested(None).required_features().is_empty());
+        let nothing = requested(None, ContainerInputs::default());
+        assert!(nothing.required_features().is_empty());
     }
 
     #[test]

@@ -1,15 +1,18 @@
-//! Validates the volumes of a worker, and converts them to the mounts of a container of an agent.
+//! Validates the volumes of a container, and converts them to the mounts of a container of an agent.
 //! `kubernetes/pod_volumes` renders those of Pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_api::{
     EmptyDirSource, HostPathSource, HostPathType, KeyToPath, Volume, VolumeMedium, VolumeMount,
-    WorkerSpec,
 };
 use neptune_wire::{ContainerMount, EmptyDirMount};
 
-use crate::{finding::Finding, kubernetes::quantities, reason::Reason};
+use crate::{
+    finding::Finding,
+    kubernetes::{container_inputs::ContainerInputs, quantities},
+    reason::Reason,
+};
 
 /// Directories of a container that the kernel or Neptune provides.
 const RESERVED: [&str; 5] = ["/proc", "/sys", "/dev", "/models", "/datasets"];
@@ -26,10 +29,15 @@ const MAX_VOLUMES: usize = 32;
 /// Maximum length of the name of a volume, in bytes.
 const MAX_NAME: usize = 63;
 
-/// Adds a finding for each invalid volume and mount. `field` is the `workerSpec`; `scripts` is the
-/// directory of the scripts that the container mounts, if it mounts any.
-pub fn check(field: &str, spec: &WorkerSpec, scripts: Option<&str>, findings: &mut Vec<Finding>) {
-    let (volumes, mounts) = (&spec.volumes, &spec.volume_mounts);
+/// Adds a finding for each invalid volume and mount. `field` has them; `scripts` is the directory of the
+/// scripts that the container mounts, if it mounts any.
+pub fn check(
+    field: &str,
+    inputs: ContainerInputs<'_>,
+    scripts: Option<&str>,
+    findings: &mut Vec<Finding>,
+) {
+    let ContainerInputs { volumes, volume_mounts: mounts, .. } = inputs;
     let mut problems = Vec::new();
     for (name, number) in [("volumes", volumes.len()), ("volumeMounts", mounts.len())] {
         if number > MAX_VOLUMES {
@@ -111,7 +119,7 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// Whether a path is another one or in it.
-fn is_in(path: &str, directory: &str) -> bool {
+pub fn is_in(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -145,11 +153,11 @@ fn overlap(mount: &VolumeMount, earlier: &[VolumeMount]) -> Option<String> {
 /// volumes passed [`check`].
 pub fn agent_mounts(
     field: &str,
-    spec: &WorkerSpec,
+    inputs: ContainerInputs<'_>,
     findings: &mut Vec<Finding>,
 ) -> Vec<ContainerMount> {
     let mut mounts = Vec::new();
-    for volume in &spec.volumes {
+    for volume in inputs.volumes {
         let source = match agent_source(volume) {
             Ok(source) => source,
             Err(problem) => {
@@ -158,7 +166,7 @@ pub fn agent_mounts(
                 continue;
             }
         };
-        let of_volume = spec.volume_mounts.iter().filter(|mount| mount.name == volume.name);
+        let of_volume = inputs.volume_mounts.iter().filter(|mount| mount.name == volume.name);
         mounts.extend(of_volume.map(|mount| ContainerMount {
             name: volume.name.clone(),
             path: mount.mount_path.clone(),
@@ -226,6 +234,7 @@ fn host_path_type(type_: HostPathType) -> neptune_wire::HostPathType {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_api::WorkerSpec;
     use serde_json::{Value, json};
 
     use super::*;
@@ -238,7 +247,8 @@ mod tests {
 
     fn problems(volumes: &Value, mounts: &Value) -> Vec<String> {
         let mut findings = Vec::new();
-        check("spec", &spec(volumes, mounts), Some("/code/"), &mut findings);
+        let spec = spec(volumes, mounts);
+        check("spec", (&spec).into(), Some("/code/"), &mut findings);
         assert!(findings.iter().all(|finding| finding.reason == Reason::VolumeInvalid));
         findings.into_iter().map(|finding| finding.message).collect()
     }
@@ -344,7 +354,8 @@ mod tests {
             {"name": "state", "mountPath": "/cache"},
         ]);
         let mut findings = Vec::new();
-        let sent = agent_mounts("spec", &spec(&volumes, &mounts), &mut findings);
+        let spec = spec(&volumes, &mounts);
+        let sent = agent_mounts("spec", (&spec).into(), &mut findings);
         assert_eq!(findings, []);
         let expected = json!([
             {"name": "shm", "path": "/dev/shm", "emptyDir": {"memoryBytes": 1_073_741_824}},
@@ -367,7 +378,7 @@ mod tests {
             volume["name"] = "a".into();
             let mut findings = Vec::new();
             let spec = spec(&json!([volume]), &json!([{"name": "a", "mountPath": "/a"}]));
-            assert_eq!(agent_mounts("spec", &spec, &mut findings), []);
+            assert_eq!(agent_mounts("spec", (&spec).into(), &mut findings), []);
             let [finding] = &findings[..] else { unreachable!("{source}: {findings:?}") };
             assert_eq!(finding.reason, Reason::VolumeInvalid);
             assert!(finding.message.contains(problem), "{}", finding.message);

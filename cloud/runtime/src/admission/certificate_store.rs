@@ -4,7 +4,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     ByteString,
@@ -17,10 +17,10 @@ use k8s_openapi::{
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
-    runtime::{WatchStreamExt as _, watcher},
 };
 use neptune_cloud_kinds::error_class::Class;
 use neptune_cloud_metrics::Metrics;
+use neptune_program::served_key::certified_key;
 
 use neptune_backoff::Backoff;
 
@@ -29,10 +29,10 @@ use crate::{
         certificate::issue,
         configuration::{full_configuration, hosts, is_up_to_date, trust_patch, trusts},
         rotation::{CertificateSet, RotationPlan, RotationStep, plan},
-        serving_certificate::{ServingCertificate, certified_key},
+        serving_certificate::ServingCertificate,
     },
     error::Error,
-    kubernetes::FIELD_MANAGER,
+    kubernetes::{FIELD_MANAGER, follow},
 };
 
 /// The Secret that replicas share. The manifest creates it, empty; this program may only update it.
@@ -184,17 +184,6 @@ pub async fn maintain(
             }
         }
     }
-}
-
-fn follow<K>(api: Api<K>, name: &str) -> impl Stream<Item = Option<K>> + Send + use<K>
-where
-    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
-{
-    watcher::watch_object(api, name).default_backoff().filter_map(|watched| {
-        let watched =
-            watched.inspect_err(|error| tracing::debug!(%error, "webhook watch failed; retrying"));
-        std::future::ready(watched.ok())
-    })
 }
 
 impl CertificateStore {

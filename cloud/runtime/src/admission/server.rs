@@ -86,7 +86,7 @@ pub async fn serve(
             return std::future::pending().await;
         }
     };
-    let acceptor = TlsAcceptor::from(Arc::new(tls(serving_certificate)));
+    let acceptor = TlsAcceptor::from(Arc::new(tls(&serving_certificate)));
     let router = Router::new().route("/validate", post(validate)).with_state(reviewer);
     let gate = Gate::new(SERVER, LIMITS, &refusals);
     listen::run(&listener, &gate, pending(), |stream, _, entry| {

@@ -3,18 +3,12 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, RwLock},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use rustls::{
-    ServerConfig,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{ClientHello, ResolvesServerCert},
-    sign::CertifiedKey,
-};
-
+use neptune_program::served_key::{ServedKey, server_config};
+use rustls::ServerConfig;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::error::Error;
@@ -25,7 +19,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// The certificate that is presented. Until one is set, TLS handshakes fail.
 #[derive(Debug, Default)]
 pub struct ServingCertificate {
-    key: RwLock<Option<Arc<CertifiedKey>>>,
+    key: Arc<ServedKey>,
     files: Option<CertificateFiles>,
 }
 
@@ -44,7 +38,7 @@ impl ServingCertificate {
     /// [`Error::Certificate`] if the files cannot be used.
     pub fn from_files(directory: &Path) -> Result<Self, Error> {
         let files = CertificateFiles { directory: directory.to_owned(), read: Mutex::default() };
-        let serving_certificate = Self { key: RwLock::default(), files: Some(files) };
+        let serving_certificate = Self { key: Arc::default(), files: Some(files) };
         serving_certificate.refresh()?;
         Ok(serving_certificate)
     }
@@ -54,9 +48,7 @@ impl ServingCertificate {
     /// # Errors
     /// Why it cannot be used; the previous one stays.
     pub fn set(&self, certificate: &str, key: &str) -> Result<(), String> {
-        let key = certified_key(certificate.as_bytes(), key.as_bytes())?;
-        *self.key.write().expect("nothing panics while it holds this lock") = Some(Arc::new(key));
-        Ok(())
+        self.key.set(certificate.as_bytes(), key.as_bytes())
     }
 
     /// Presents changed files, indefinitely. How often they are read does not depend on clients.
@@ -93,42 +85,15 @@ impl ServingCertificate {
             return Ok(());
         }
         *last = content;
-        let key = certified_key(&certificate, &key).map_err(error)?;
-        *self.key.write().expect("nothing panics while it holds this lock") = Some(Arc::new(key));
+        self.key.set(&certificate, &key).map_err(error)?;
         tracing::info!(directory = %files.directory.display(), "webhook certificate loaded");
         Ok(())
     }
 }
 
-/// Parses a certificate chain and its key.
-///
-/// # Errors
-/// They cannot be parsed, or do not match.
-pub fn certified_key(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
-    let chain = chain.map_err(|error| format!("tls.crt: {error}"))?;
-    if chain.is_empty() {
-        return Err("tls.crt: contains no certificate".to_owned());
-    }
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("tls.key: {error}"))?;
-    CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| error.to_string())
-}
-
-impl ResolvesServerCert for ServingCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.key.read().expect("nothing panics while it holds this lock").clone()
-    }
-}
-
 /// The TLS configuration of the server.
-pub fn tls(serving_certificate: Arc<ServingCertificate>) -> ServerConfig {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("ring supports the default versions")
-        .with_no_client_auth()
-        .with_cert_resolver(serving_certificate);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config
+pub fn tls(serving_certificate: &ServingCertificate) -> ServerConfig {
+    server_config(Arc::clone(&serving_certificate.key), &[b"http/1.1"])
 }
 
 #[cfg(test)]
@@ -145,7 +110,7 @@ mod tests {
     }
 
     fn first(serving_certificate: &ServingCertificate) -> Vec<u8> {
-        serving_certificate.key.read().unwrap().as_ref().unwrap().cert[0].to_vec()
+        serving_certificate.key.get().unwrap().cert[0].to_vec()
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Creates `EdgeNodes` and writes to them.
 
+use std::collections::BTreeMap;
+
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
@@ -49,6 +51,22 @@ pub async fn patch_spec(
     let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": spec}));
     let patched = api.patch(node.as_str(), &PatchParams::default(), &patch).await;
     patched.map(drop).map_err(Error::api(format!("patch EdgeNode {node}")))
+}
+
+/// Adds labels to the `EdgeNode` of a node, or changes their values.
+///
+/// # Errors
+/// The API server rejects the request.
+pub async fn patch_labels(
+    client: &Client,
+    node: &NodeName,
+    labels: &[(String, String)],
+) -> Result<(), Error> {
+    let api: Api<EdgeNode> = Api::all(client.clone());
+    let labels: BTreeMap<_, _> = labels.iter().cloned().collect();
+    let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    let patched = api.patch(node.as_str(), &PatchParams::default(), &patch).await;
+    patched.map(drop).map_err(Error::api(format!("label EdgeNode {node}")))
 }
 
 /// Changes these fields of the status, if the `EdgeNode` still has this resource version. `None`

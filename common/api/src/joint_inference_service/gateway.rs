@@ -5,7 +5,7 @@ use neptune_gateway_config::{OnCloudFailure, OnEdgeFailure, Streaming};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Capture, rules};
+use super::{Capture, GatewayClient, GatewayTls, rules};
 use crate::schema;
 
 /// Gateway configures the gateway in front of the model server of the edge node. Clients send their
@@ -27,6 +27,14 @@ pub struct Gateway {
     /// it. By default it listens on the loopback address 127.0.0.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expose: Option<bool>,
+    /// clients are the clients that may use the gateway, at most 64, each with its keys. Without
+    /// clients, requests need no key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::clients)]
+    pub clients: Vec<GatewayClient>,
+    /// tls is the certificate of the gateway. Without it, clients connect without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<GatewayTls>,
     /// onCloudFailure is what a client gets for a hard sample that the cloud does not answer. Defaults
     /// to EdgeAnswer.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@ mod cloud_worker;
 mod counters;
 mod edge_worker;
 mod gateway;
+mod gateway_clients;
 mod hard_example;
 mod model_server;
 mod node_value;
@@ -25,6 +26,7 @@ pub use self::{
     counters::{AgentCounters, CounterTotals},
     edge_worker::EdgeWorker,
     gateway::{Gateway, GatewayTimeouts, NeverUpload},
+    gateway_clients::{GatewayClient, GatewayTls},
     hard_example::{Goal, HardExampleAlgorithm},
     model_server::ModelServer,
     node_value::{ValueSource, VariableSource, WorkerParameter, WorkerVariable},
@@ -34,9 +36,9 @@ pub use self::{
     },
     selected_model::{FailedModel, NotComparedModel, SelectedModel, SelectionCause},
     status::{
-        CaptureStatus, EdgeWorkerStatus, GatewayProblemStatus, GatewayStatus, JisCondition,
-        JisConditionType, JointInferenceServiceStatus, NodeCounts, NodeGatewayStatus, NodeSlices,
-        RejectedReports, TierStatus, TotalUploadStatus,
+        CaptureStatus, EdgeWorkerStatus, GatewayClientStatus, GatewayProblemStatus, GatewayStatus,
+        JisCondition, JisConditionType, JointInferenceServiceStatus, NodeCounts, NodeGatewayStatus,
+        NodeSlices, RejectedReports, TierStatus, TotalUploadStatus,
     },
     worker_spec::{ModelUpdate, RestartPolicy, WorkerSpec},
 };

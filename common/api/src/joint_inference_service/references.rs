@@ -96,6 +96,7 @@ pub struct InferenceModelReference {
 
 /// JointInferenceServiceReference refers to another JointInferenceService.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct JointInferenceServiceReference {
     /// name is the name of another JointInferenceService in the namespace of the service. It may
     /// be created later.
@@ -105,6 +106,16 @@ pub struct JointInferenceServiceReference {
     /// Service of the gateway, which EdgeMesh routes, also to several nodes. By default, Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<TierAddress>,
+    /// tokenFile is the name of a file with the key of this service, as a client of the other
+    /// gateway, in the directory of secrets of the edge node: --secret-dir of its agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH), regex(pattern = schema::FILE_NAME))]
+    pub token_file: Option<String>,
+    /// caFile is the name of a PEM file with certificates to trust in addition to those of the
+    /// system, in the same directory. The certificate of the other gateway has to name its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH), regex(pattern = schema::FILE_NAME))]
+    pub ca_file: Option<String>,
 }
 
 /// TierAddress selects the address at which the gateway of another service is called.

@@ -45,16 +45,6 @@ pub(crate) fn of_image(field: &str) -> Rule {
         )
 }
 
-/// Requires a volume for each mount.
-pub(crate) fn mounts_have_volumes() -> Rule {
-    Rule::new(
-        "!has(self.volumeMounts) || self.volumeMounts.all(m, has(self.volumes) && \
-         self.volumes.exists(v, v.name == m.name))",
-    )
-    .field_path(".volumeMounts")
-    .message("every name must be that of a volume in volumes")
-}
-
 /// Requires one success of a probe that restarts the worker, as Kubernetes does.
 pub(crate) fn one_success(probe: &str) -> Rule {
     Rule::new(format!(

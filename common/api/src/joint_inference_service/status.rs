@@ -235,6 +235,11 @@ pub struct GatewayStatus {
     /// capture is the number of samples that the gateways record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureStatus>,
+    /// clients are the counts of the first 32 clients of the gateway: the sum over the nodes whose
+    /// gateways report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub clients: Vec<GatewayClientStatus>,
     /// problems are the problems that a user should correct, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<GatewayProblemStatus>,
@@ -256,6 +261,25 @@ pub struct CaptureStatus {
     pub dropped: i64,
     /// bytes is the size of all records.
     pub bytes: i64,
+}
+
+/// GatewayClientStatus is what a client of the gateways asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayClientStatus {
+    /// name is the name of the client.
+    pub name: String,
+    /// since is when the first of the gateways began to count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// requests is the number of requests with a key of the client.
+    pub requests: i64,
+    /// refused is the number of these that were refused: above the rate, or for another model.
+    pub refused: i64,
+    /// samples is the number of answered samples.
+    pub samples: i64,
+    /// uploads is the number of these that the cloud answered.
+    pub uploads: i64,
 }
 
 /// GatewayProblemStatus is a problem that the gateway of a node reports.

@@ -21,7 +21,7 @@ use crate::{
     validation = rules::of_image("command"),
     validation = rules::of_image("args"),
     validation = rules::of_image("workingDir"),
-    validation = rules::mounts_have_volumes(),
+    validation = crate::rules::mounts_have_volumes(),
     validation = rules::one_success("startupProbe"),
     validation = rules::one_success("livenessProbe")
 )]

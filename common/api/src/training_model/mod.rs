@@ -24,8 +24,8 @@ pub use status::{
     TrainingRoundWorkerState, TrainingWorkerState, TrainingWorkerStatus, WeightsReference,
 };
 pub use worker::{
-    DatasetSelection, InitialWeights, TrainingNetwork, TrainingScript, TrainingWorker,
-    TrainingWorkerSpec,
+    DatasetSelection, InitialWeights, TrainingNetwork, TrainingScript, TrainingVolume,
+    TrainingWorker, TrainingWorkerSpec,
 };
 
 use crate::schema;

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rules;
 use crate::{
-    EnvironmentVariable, KeyValue, ModelReference, ResourceRequirements, SecurityContext, schema,
+    EmptyDirSource, EnvironmentVariable, KeyValue, ModelReference, ResourceRequirements,
+    SecurityContext, VolumeMount, schema,
 };
 
 /// InitialWeights are the first weights of a run: a file (.npz or .safetensors) at an address, or
@@ -64,8 +65,9 @@ pub struct TrainingScript {
 }
 
 /// TrainingWorkerSpec describes the containers that train.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = crate::rules::mounts_have_volumes())]
 pub struct TrainingWorkerSpec {
     /// frameworkType is the name of a framework in the ConfigMap neptune-frameworks: it has the
     /// image and the command that starts the script. Defaults to container: the entry point of
@@ -95,6 +97,14 @@ pub struct TrainingWorkerSpec {
     /// resources are the resource limits of a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// volumes are the directories that volumeMounts mount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = crate::schema::volumes)]
+    pub volumes: Vec<TrainingVolume>,
+    /// volumeMounts are the places where the containers mount volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = crate::schema::volume_mounts)]
+    pub volume_mounts: Vec<VolumeMount>,
     /// network is whether the containers have a network. None: data can leave a node only as
     /// weights. Bridge: Docker's default network. Defaults to None.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +112,18 @@ pub struct TrainingWorkerSpec {
     /// securityContext changes the rights of the containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
+}
+
+/// TrainingVolume is a directory that the containers of a training can mount.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingVolume {
+    /// name is the name of the volume, to which volumeMounts refer.
+    #[schemars(length(max = 63), regex(pattern = schema::LABEL))]
+    pub name: String,
+    /// emptyDir is a directory that is empty at first, and writable for any user. On the disk of a
+    /// node its files are kept between rounds, until the training leaves the node.
+    pub empty_dir: EmptyDirSource,
 }
 
 /// TrainingNetwork is the network of the containers.

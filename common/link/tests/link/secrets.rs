@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{flush, message, next, next_down, next_message};
 use neptune_harness::{Broker, broker::write_passwords, tls::Authority};
-use neptune_link::{Link, LinkEvent, LinkOptions};
+use neptune_link::{ClientIdentity, Link, LinkEvent, LinkOptions};
 
 /// A broker with TLS whose certificate for `localhost` this authority signed, with more lines of
 /// configuration.
@@ -119,6 +119,85 @@ async fn renewed_client_certificate_is_used_without_restart() {
 
     link.publish(message("of/edge0/x", "mine")).unwrap();
     assert_eq!(next_message(&mut events).await, message("of/edge0/x", "mine"));
+}
+
+/// A broker that requires a certificate of this authority; its own is valid until a year.
+async fn certificate_broker(dir: &Path, authority: &Authority, year: i32) -> Broker {
+    let (certificate, key) = (dir.join("server.pem"), dir.join("server.key"));
+    authority.server_certificate_until(&certificate, &key, year);
+    let (ca, certificate, key) = (authority.file().display(), certificate.display(), key.display());
+    Broker::with_config(&format!(
+        "allow_anonymous false\nrequire_certificate true\nuse_identity_as_username true\n\
+         cafile {ca}\ncertfile {certificate}\nkeyfile {key}"
+    ))
+    .await
+}
+
+fn identity(dir: &Path) -> ClientIdentity {
+    let read = |name| std::fs::read_to_string(dir.join(name)).unwrap();
+    ClientIdentity { certificate: read("client.pem"), key: read("client.key").into() }
+}
+
+#[tokio::test]
+async fn certificates_in_memory_connect_as_those_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new(dir.path().join("ca.pem"));
+    write_client_certificate(dir.path(), &authority, "neptune_cloud", 2100);
+    let broker = certificate_broker(dir.path(), &authority, 2100).await;
+    let options = LinkOptions {
+        ca: Some(std::fs::read_to_string(authority.file()).unwrap()),
+        identity: Some(identity(dir.path())),
+        ..tls_options(&format!("mqtts://localhost:{}", broker.port()), None)
+    };
+    let (link, mut events) = Link::start(options).unwrap();
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
+    link.publish(message("t", "text")).unwrap();
+    assert_eq!(next_message(&mut events).await, message("t", "text"));
+}
+
+#[tokio::test]
+async fn broker_refuses_no_certificate_and_that_of_another_authority() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new(dir.path().join("ca.pem"));
+    let other = Authority::new(dir.path().join("other.pem"));
+    let broker = certificate_broker(dir.path(), &authority, 2100).await;
+    let anonymous =
+        tls_options(&format!("mqtts://localhost:{}", broker.port()), Some(authority.file()));
+    let (_link, mut events) = Link::start(anonymous.clone()).unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("certificate") && reason.contains("none"), "{reason}");
+
+    write_client_certificate(dir.path(), &other, "edge0", 2100);
+    let foreign = LinkOptions { identity: Some(identity(dir.path())), ..anonymous };
+    let (_link, mut events) = Link::start(foreign).unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("alert") && reason.contains("in memory"), "{reason}");
+}
+
+#[tokio::test]
+async fn expired_broker_is_trusted_with_a_client_certificate_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new(dir.path().join("ca.pem"));
+    write_client_certificate(dir.path(), &authority, "edge0", 2100);
+    let broker = certificate_broker(dir.path(), &authority, 2020).await;
+    let url = format!("mqtts://localhost:{}", broker.port());
+    let with = |ca: &Path| LinkOptions {
+        certificate_file: Some(dir.path().join("client.pem")),
+        key_file: Some(dir.path().join("client.key")),
+        ..tls_options(&url, Some(ca))
+    };
+    let (_link, mut events) = Link::start(with(authority.file())).unwrap();
+    assert_eq!(next(&mut events).await, LinkEvent::Up);
+
+    let (_link, mut events) = Link::start(tls_options(&url, Some(authority.file()))).unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("xpired"), "{reason}");
+
+    // The authority is compared as before.
+    let other = Authority::new(dir.path().join("other.pem"));
+    let (_link, mut events) = Link::start(with(other.file())).unwrap();
+    let reason = next_down(&mut events).await;
+    assert!(reason.contains("other.pem"), "{reason}");
 }
 
 #[tokio::test]

@@ -40,5 +40,5 @@ pub use self::{
     pace::MinSpeed,
     refusals::Refusals,
     shares::{Share, Shares},
-    source::Peer,
+    source::{Peer, Source},
 };

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use neptune_sources::{CsvColumn, DatasetFormat, FormatError, FormatOptions};
 use neptune_wire::{
-    ArtifactAddress, ContentHash, DatasetContent, DatasetReason, Namespace, NodeName,
+    AddressError, ArtifactAddress, ContentHash, DatasetContent, DatasetReason, Namespace, NodeName,
     ObjectContent, ReplicaOf,
 };
 
@@ -96,6 +96,9 @@ fn source(namespace: &Namespace, url: &str) -> Result<DataSource, DatasetProblem
     };
     match url.parse::<ArtifactAddress>() {
         Ok(ArtifactAddress::Path(path)) => Ok(DataSource::Local(path.into())),
+        Ok(ArtifactAddress::Hub(_) | ArtifactAddress::Oci(_)) => {
+            Err(invalid(AddressError::NoDataset.to_string()))
+        }
         Ok(remote) => {
             let (namespace, url) = (namespace.clone(), remote.to_url());
             let source = ArtifactSource { namespace, url, sha256: None };
@@ -159,7 +162,7 @@ mod tests {
             let remote = ArtifactSource { namespace, url: url.into(), sha256: None };
             assert_eq!(source(url), Ok(DataSource::Remote(remote)), "{url}");
         }
-        for url in ["", "data.csv", "ftp://h/d", "file://h/d", "s3://b/k"] {
+        for url in ["", "data.csv", "ftp://h/d", "file://h/d", "s3://b/k", "hf://o/r/d.csv"] {
             let problem = source(url).unwrap_err();
             assert_eq!(problem.reason, DatasetReason::DataUrlInvalid, "{url}");
             assert!(problem.message.contains("spec.dataUrl"), "{}", problem.message);

@@ -23,6 +23,7 @@ use self::{dataset::wanted_dataset, model::wanted_model, model_server::refusal};
 use crate::domain::{
     aggregator::WantedAggregator,
     artifact,
+    node_program::NodeProgram,
     server_part::{ServerPart, part_name},
 };
 
@@ -100,6 +101,12 @@ pub struct WantedWorker {
 }
 
 impl WantedWorker {
+    /// Returns the program with its name and the UID of its object.
+    pub fn node_program(&self) -> NodeProgram<'_> {
+        let Worker { name, program, .. } = &self.worker;
+        NodeProgram { uid: &self.uid, name, program }
+    }
+
     /// When the worker is started again after it exits. A gateway serves as long as it exists.
     pub fn restart_policy(&self) -> RestartPolicy {
         match self.worker.gateway {
@@ -143,7 +150,8 @@ pub fn from_replica(replica: &Replica) -> Desired {
     let mut training = WantedTraining::default();
     for (key, object) in &by_age {
         if let Some(content) = object.content.training.as_deref() {
-            training.add(key, content, |name| desired.contains(name));
+            training
+                .add((key, &object.content.metadata.uid), content, |name| desired.contains(name));
         }
     }
     desired.training = training;
@@ -288,6 +296,12 @@ mod tests {
         let s3 = model_from(json!({"url": "s3://bucket/m"}));
         assert_eq!(s3.source, Ok(remote("s3://bucket/m", None)));
         assert_eq!(http.sha256, Some("ab".repeat(32)));
+        let mirrors = json!(["s3://bucket/m", "later://m"]);
+        let mirrored = model_from(json!({
+            "url": "https://h/m.bin", "sha256": "ab".repeat(32), "mirrors": mirrors,
+        }));
+        assert_eq!(mirrored.mirrors, ["s3://bucket/m", "later://m"]);
+        assert_eq!((&mirrored.source, &mirrored.content_key), (&http.source, &http.content_key));
         for url in ["/models/m.bin", "file:///models/m.bin"] {
             assert_eq!(
                 model_from(json!({"url": url})).source,

@@ -15,6 +15,8 @@ pub struct WantedModel {
     pub shown_url: String,
     /// `spec.sha256sum`: 64 lower-case hex digits.
     pub sha256: Option<String>,
+    /// Further addresses of the same content. They do not identify the model.
+    pub mirrors: Vec<String>,
     /// Identifies this URL and digest among all that the object ever had.
     pub content_key: String,
 }
@@ -49,7 +51,8 @@ pub fn wanted_model(content: &ObjectContent) -> WantedModel {
     } else {
         source(&content.metadata.namespace, &url, digest.as_ref())
     };
-    WantedModel { source, shown_url: redact(&url), sha256: digest, content_key }
+    let mirrors = model.map_or_else(Vec::new, |model| model.mirrors.clone());
+    WantedModel { source, shown_url: redact(&url), sha256: digest, mirrors, content_key }
 }
 
 fn source(

@@ -8,8 +8,9 @@ use std::{
 };
 
 use neptune_wire::{
-    AggregatorEndpoint, ObjectKey, Resource, SessionServer, TaskId, TaskKind, TrainingContainer,
-    TrainingContent, TrainingReason, TrainingScript, TrainingTask, WorkerName,
+    AggregatorEndpoint, ContainerMount, MountSource, ObjectKey, Resource, SessionServer, TaskId,
+    TaskKind, TrainingContainer, TrainingContent, TrainingReason, TrainingScript, TrainingTask,
+    WorkerName,
 };
 use url::Url;
 
@@ -22,6 +23,8 @@ use crate::domain::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedTask {
     pub owner: ObjectKey,
+    /// UID of the object.
+    pub uid: String,
     pub run: u32,
     pub aggregator: AggregatorEndpoint,
     pub container: Arc<TrainingContainer>,
@@ -38,6 +41,8 @@ pub struct WantedTraining {
     pub tasks: BTreeMap<TaskId, WantedTask>,
     /// The tasks that cannot be run, by object and position in it.
     pub refused: BTreeMap<(ObjectKey, usize), TaskProblem>,
+    /// The UIDs of the objects, also of those without a task now.
+    pub uids: BTreeSet<String>,
 }
 
 impl WantedTask {
@@ -80,12 +85,13 @@ impl WantedTraining {
     /// container name.
     pub fn add(
         &mut self,
-        owner: &ObjectKey,
+        (owner, uid): (&ObjectKey, &str),
         content: &TrainingContent,
         is_taken: impl Fn(&WorkerName) -> bool,
     ) {
         let mut names: BTreeSet<WorkerName> =
             self.tasks.values().map(|wanted| wanted.task.container.clone()).collect();
+        self.uids.insert(uid.to_owned());
         let invalid = content_problem(content).err();
         let container = Arc::new(content.container.clone());
         for (at, task) in content.tasks.iter().enumerate() {
@@ -116,6 +122,7 @@ impl WantedTraining {
             };
             let wanted = WantedTask {
                 owner: owner.clone(),
+                uid: uid.to_owned(),
                 run: content.run,
                 aggregator: content.aggregator.clone(),
                 container: Arc::clone(&container),
@@ -151,6 +158,15 @@ fn content_problem(content: &TrainingContent) -> Result<(), TaskProblem> {
     }
     if container.program.image.is_empty() {
         return Err(refused("the image is empty; set workerSpec.image".to_owned()));
+    }
+    let is_empty_dir = |mount: &&ContainerMount| {
+        matches!(mount.source(), Some(MountSource::Disk | MountSource::Memory(_)))
+    };
+    if let Some(mount) = container.program.mounts.iter().find(|mount| !is_empty_dir(mount)) {
+        let name = &mount.name;
+        return Err(refused(format!(
+            "volume {name} of a training has a source that this agent does not support; use emptyDir, or upgrade the agent"
+        )));
     }
     let Some(TrainingScript::Download { url, sha256, boot_file }) = &container.script else {
         return Ok(());
@@ -253,10 +269,10 @@ pub mod tests {
             "run": 1,
             "aggregator": {"url": "https://10.0.0.1:8418", "pin": format!("sha256:{}", digest("0"))},
             "container": {
-                "image": "i", "maxUpdateBytes": 1000, "backoffLimit": 1,
+                "image": "i", "mounts": [], "maxUpdateBytes": 1000, "backoffLimit": 1,
                 "script": {"download": {
                     "url": "https://h/s.tgz", "sha256": digest("1"), "bootFile": "train.py",
-                }},
+                }}
             },
             "tasks": [{
                 "worker": "a", "container": "digits-a", "id": digest("2"), "kind": "train",
@@ -277,7 +293,7 @@ pub mod tests {
         let mut training = WantedTraining::default();
         for (at, content) in contents.iter().enumerate() {
             let owner = format!("n/trainingmodels/m{at}").parse().unwrap();
-            training.add(&owner, content, |name| name.as_str() == "taken");
+            training.add((&owner, "u"), content, |name| name.as_str() == "taken");
         }
         training
     }
@@ -292,7 +308,7 @@ pub mod tests {
                 content["tasks"][0]["container"] = json!(format!("digits-{id}"));
             });
             let owner = owner.replace('/', "/trainingmodels/").parse().unwrap();
-            training.add(&owner, &content, |_| false);
+            training.add((&owner, "u"), &content, |_| false);
         }
         let same_base = |id: &str| {
             let id = TaskId(digest(id));
@@ -328,6 +344,21 @@ pub mod tests {
             ("/aggregator/url", json!("https://u@h:1"), Reason::AggregatorUnreachable, "https://"),
             ("/aggregator/pin", json!("00"), Reason::AggregatorUnreachable, "pin"),
             ("/container/image", json!(""), Reason::ContainerRefused, "workerSpec.image"),
+            (
+                "/container/mounts",
+                json!([
+                    {"name": "cache", "path": "/cache", "emptyDir": {}},
+                    {"name": "data", "path": "/data", "hostPath": "/srv"},
+                ]),
+                Reason::ContainerRefused,
+                "volume data of a training",
+            ),
+            (
+                "/container/mounts",
+                json!([{"name": "newer", "path": "/a"}]),
+                Reason::ContainerRefused,
+                "use emptyDir",
+            ),
             (
                 "/container/script/download/sha256",
                 json!("AB".repeat(32)),

@@ -1,7 +1,10 @@
 //! Models, datasets and images as values: their sources, their paths on the node, and the state of
 //! their downloads.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use neptune_sources::ArtifactLocation;
 use neptune_wire::{DownloadProgress, Namespace, ServedModel};
@@ -17,6 +20,10 @@ pub struct ArtifactSource {
     /// The expected digest in hex digits.
     pub sha256: Option<String>,
 }
+
+/// Further addresses of contents, by the source that they belong to. They are no part of a source:
+/// another mirror is no reason to download again.
+pub type Mirrors = BTreeMap<ArtifactSource, Vec<String>>;
 
 impl ArtifactSource {
     /// The source of a served model.

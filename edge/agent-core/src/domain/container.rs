@@ -7,12 +7,11 @@ use std::{
     sync::Arc,
 };
 
+use neptune_registry_config::RegistryConfig;
 use neptune_wire::{ContainerProgram, ContentHash, DeviceRequests, NodeName, Scripts, WorkerName};
 use serde::Serialize;
 
-use crate::domain::{
-    device::DeviceUnit, registry_config::RegistryConfig, secret_env::SecretEnv, volume::VolumeMount,
-};
+use crate::domain::{device::DeviceUnit, secret_env::SecretEnv, volume::VolumeMount};
 
 /// The variable with the URL of the workers' broker.
 pub const MQTT_URL: &str = "MQTT_URL";

@@ -61,8 +61,17 @@ pub struct GatewayFiles {
     pub token: Option<SecretName>,
     /// The file with certificate authorities, if the service names one.
     pub ca: Option<SecretName>,
+    /// The files with the certificate that clients see, if the service names them.
+    pub tls: Option<TlsNames>,
     /// Path on the node of the directory for captured samples, if the service captures any.
     pub capture: Option<PathBuf>,
+}
+
+/// The files with a certificate and its key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TlsNames {
+    pub cert: SecretName,
+    pub key: SecretName,
 }
 
 /// The name of a file in the node's directory of secrets, or why it is invalid.
@@ -108,7 +117,8 @@ pub fn secret_name(name: &str) -> SecretName {
         Ok(name.to_owned())
     } else {
         Err(format!(
-            "{name:?} is not the plain name of a file; correct tokenFile or caFile of the endpoint"
+            "{name:?} is not the plain name of a file; correct tokenFile or caFile of the endpoint, \
+             or gateway.tls"
         ))
     }
 }

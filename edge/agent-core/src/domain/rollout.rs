@@ -15,7 +15,7 @@ pub struct RolloutState {
     /// The version to return to if the current one fails.
     #[serde(rename = "good")]
     pub last_good: Option<ServedVersion>,
-    /// The ID of the target version that failed.
+    /// The target version that failed, with its values: the ID of its trial.
     pub blocked: Option<String>,
     pub last_failure: Option<LoadFailure>,
     /// The version that was removed from the server's directory and serves until it is unloaded.

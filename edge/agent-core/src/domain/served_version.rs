@@ -4,10 +4,15 @@
 
 use std::path::{Path, PathBuf};
 
-use neptune_wire::{ContentHash, ModelServer, ServedModel, ServerUpdateMode};
+use neptune_wire::{
+    ContainerProgram, ContentHash, ModelServer, SealKeyId, ServedModel, ServerUpdateMode,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::domain::server_part::{ServerPart, Slot};
+use crate::domain::{
+    node_program::NodeProgram,
+    server_part::{ServerPart, Slot},
+};
 
 /// Placeholder for the version in arguments and health check paths.
 const VERSION: &str = "{version}";
@@ -44,9 +49,21 @@ impl ServedVersion {
         Self { slot, ..self }
     }
 
-    /// Identifies the version: the hash of everything that defines the server and its model.
+    /// Identifies the version: the hash of everything that defines the server and its model. Values of
+    /// Secrets and `ConfigMap`s are no part of it: the same version gets new ones.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Replaces the values of Secrets and `ConfigMap`s by those of the same version.
+    pub fn take_values(&mut self, program: &ContainerProgram) {
+        let own = &mut self.serving.program;
+        *own = with_values_of(own, program);
+    }
+
+    /// Returns the program of the server, for the object with this UID.
+    pub fn node_program<'a>(&'a self, uid: &'a str) -> NodeProgram<'a> {
+        node_program(&self.serving, uid)
     }
 
     /// The version for users: that of the model, or the image that contains the model.
@@ -127,12 +144,44 @@ pub fn versions_dir(uid: &str, data_dir: &Path) -> PathBuf {
 
 /// Computes [`ServedVersion::id`] of a specification. A switch on hold does not change the ID.
 pub fn id(serving: &ModelServer) -> String {
-    ContentHash::compute(&identifying(serving)).to_string()
+    let mut identifying = identifying(serving);
+    let program = &identifying.program;
+    identifying.program = with_values_of(program, &ContainerProgram::default());
+    ContentHash::compute(&identifying).to_string()
 }
 
-/// The part of a specification that makes another version of a server.
+/// Identifies what a trial of a specification tries: the version with its values of Secrets and
+/// `ConfigMap`s. A version that failed may succeed with others. The ciphertexts and their key are no
+/// part of it: they differ each time that the same values are sealed.
+pub fn trial_id(serving: &ModelServer) -> String {
+    let mut tried = identifying(serving);
+    for secret in &mut tried.program.secrets {
+        secret.sealed.clear();
+        secret.seal_key = SealKeyId(String::new());
+    }
+    ContentHash::compute(&tried).to_string()
+}
+
+/// A program with the values of Secrets and `ConfigMap`s of another one.
+pub fn with_values_of(program: &ContainerProgram, other: &ContainerProgram) -> ContainerProgram {
+    ContainerProgram {
+        secrets: other.secrets.clone(),
+        configs: other.configs.clone(),
+        ..program.clone()
+    }
+}
+
+/// The program of a server, for the object with this UID.
+pub fn node_program<'a>(serving: &'a ModelServer, uid: &'a str) -> NodeProgram<'a> {
+    NodeProgram { uid, name: &serving.name, program: &serving.program }
+}
+
+/// The part of a specification that makes another version of a server. Another mirror does not: the
+/// content is the same.
 fn identifying(serving: &ModelServer) -> ModelServer {
-    ModelServer { hold: false, restarted_at: None, ..serving.clone() }
+    let mut identifying = ModelServer { hold: false, restarted_at: None, ..serving.clone() };
+    identifying.model.iter_mut().for_each(|model| model.mirrors.clear());
+    identifying
 }
 
 /// Returns [`ServedVersion::server_port`] of a specification.
@@ -176,6 +225,7 @@ pub fn images_of(serving: &ModelServer) -> impl Iterator<Item = &String> {
 #[cfg(test)]
 pub mod tests {
     #![allow(clippy::unwrap_used)]
+    use serde_json::json;
 
     use super::*;
     use crate::fixtures::{proxied, serving, transformed};
@@ -215,6 +265,41 @@ pub mod tests {
         let ports = |is_routed| version.checks(is_routed).into_iter().map(|it| it.1);
         assert_eq!(ports(false).collect::<Vec<_>>(), [13_501, 13_503]);
         assert_eq!(ports(true).collect::<Vec<_>>(), [13_501, 13_503, 8501]);
+    }
+
+    #[test]
+    fn another_mirror_is_no_other_version() {
+        let plain = serving("4", "watch");
+        let mut mirrored = plain.clone();
+        mirrored.model.as_mut().unwrap().mirrors = vec!["https://mirror/m".to_owned()];
+        assert_ne!(mirrored, plain);
+        assert_eq!((id(&mirrored), trial_id(&mirrored)), (id(&plain), trial_id(&plain)));
+        assert_eq!(ServedVersion::new(&mirrored, 1), ServedVersion::new(&plain, 1));
+    }
+
+    #[test]
+    fn values_are_part_of_a_trial_and_not_of_a_version() {
+        let secret = |version: &str, key: &str| {
+            let mut server = serving("4", "watch");
+            let secret = json!([{"name": "s", "version": version, "sealKey": key, "sealed": key}]);
+            server.program.secrets = serde_json::from_value(secret).unwrap();
+            server
+        };
+        let (first, next, again) = (secret("1", "a"), secret("2", "a"), secret("1", "b"));
+        let plain = serving("4", "watch");
+        assert_eq!((id(&first), id(&first)), (id(&next), id(&plain)));
+        assert_eq!(server_id(&first), server_id(&next));
+        assert_ne!(trial_id(&first), trial_id(&next));
+        assert_eq!(trial_id(&first), trial_id(&again), "sealed again");
+        assert_eq!(trial_id(&plain), id(&plain), "as earlier agents stored it");
+        let mut config = plain.clone();
+        let content = json!([{"name": "c", "version": "1"}]);
+        config.program.configs = serde_json::from_value(content).unwrap();
+        assert_eq!(id(&config), id(&plain));
+        assert_ne!(trial_id(&config), trial_id(&plain));
+        let mut version = ServedVersion::new(&first, 1);
+        version.take_values(&next.program);
+        assert_eq!((&version.serving.program, version.id()), (&next.program, &*id(&first)));
     }
 
     #[test]

@@ -107,6 +107,7 @@ mod tests {
             source: Ok(ModelSource::Remote(source("http://h/m"))),
             shown_url: "http://h/m".into(),
             sha256: None,
+            mirrors: Vec::new(),
             content_key: String::new(),
         };
         let mut desired = Desired::default();

@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 
 use neptune_gateway_config::{
-    CaptureMembers, CloudMembers, Document, EdgeMembers, MetricsAddress, NodeMembers,
+    CaptureMembers, CloudMembers, Document, EdgeMembers, MetricsAddress, NodeMembers, TlsMembers,
 };
 use neptune_wire::{ContentHash, GatewaySpec};
 
 use crate::{
     desired::WantedWorker,
-    domain::gateway_files::{GatewayFiles, SOCKET, secret_name},
+    domain::gateway_files::{GatewayFiles, SOCKET, TlsNames, secret_name},
     gateway::directories::{CAPTURE_DIR, SECRETS_DIR, STATE_DIR},
 };
 
@@ -27,19 +27,31 @@ pub fn gateway_files(
         model_version: model_version.map(str::to_owned),
         token: spec.token_file.as_deref().map(secret_name),
         ca: spec.ca_file.as_deref().map(secret_name),
+        tls: spec.tls.as_ref().map(|files| TlsNames {
+            cert: secret_name(&files.cert_file),
+            key: secret_name(&files.key_file),
+        }),
         capture: spec.capture_dir.as_ref().map(PathBuf::from),
     }
 }
 
-/// The content of the configuration file. `ca`: the name of the copy of the certificate
-/// authorities, if there is one. `captures`: whether the container has the directory for captured
-/// samples. `before`: the present content.
+/// The copies of secrets whose names follow their content.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CopyNames<'a> {
+    /// The copy of the certificate authorities, if there is one.
+    pub ca: Option<&'a str>,
+    /// The copies of the certificate and of its key, if there are both.
+    pub tls: Option<&'a (String, String)>,
+}
+
+/// The content of the configuration file. `captures`: whether the container has the directory for
+/// captured samples. `before`: the present content.
 ///
 /// A version that is not known now is that of the present content: an agent that restarts does not
 /// make the gateway forget what it learnt.
 pub fn config_content(
     files: &GatewayFiles,
-    ca: Option<&str>,
+    copies: CopyNames<'_>,
     captures: bool,
     before: &[u8],
 ) -> Vec<u8> {
@@ -51,8 +63,12 @@ pub fn config_content(
         edge: EdgeMembers { model_version: files.model_version.clone().or_else(version) },
         cloud: CloudMembers {
             token_file: files.token.as_ref().and_then(|it| it.as_deref().ok()).map(secret),
-            ca_file: ca.map(secret),
+            ca_file: copies.ca.map(secret),
         },
+        tls: copies.tls.map(|(certificate, key)| TlsMembers {
+            cert_file: secret(certificate),
+            key_file: secret(key),
+        }),
         capture: captures.then(|| CaptureMembers { directory: CAPTURE_DIR.into() }),
     };
     files.config.with(&members).file_content()
@@ -61,13 +77,29 @@ pub fn config_content(
 /// The name of the copy of certificate authorities. Other content has another name, so that the
 /// configuration changes with it and the gateway reads it again.
 pub fn ca_copy_name(content: &[u8]) -> String {
-    let hash = ContentHash::compute(&String::from_utf8_lossy(content));
-    format!(".ca-{}.pem", &hash.as_str()[..16])
+    format!(".ca-{}.pem", content_name(content))
 }
 
-/// Whether a name is one of [`ca_copy_name`].
-pub fn is_ca_copy_name(name: &str) -> bool {
-    name.starts_with(".ca-")
+/// The names of the copies of a certificate and its key. A pair with other content has other names,
+/// so that the gateway never reads one file of each pair.
+pub fn tls_copy_names(certificate: &[u8], key: &[u8]) -> (String, String) {
+    let name = content_name(&[certificate, b"\n", key].concat());
+    (format!(".tls-{name}.crt"), format!(".tls-{name}.key"))
+}
+
+/// The file of a service of which this is a copy with a name by its content.
+pub fn source_of_copy<'a>(copy: &str, spec: &'a GatewaySpec) -> Option<&'a str> {
+    if copy.starts_with(".ca-") {
+        return spec.ca_file.as_deref();
+    }
+    let tls = spec.tls.as_ref().filter(|_| copy.starts_with(".tls-"))?;
+    let is_key = copy.rsplit_once('.').is_some_and(|(_, end)| end == "key");
+    Some(if is_key { &tls.key_file } else { &tls.cert_file })
+}
+
+fn content_name(content: &[u8]) -> String {
+    let hash = ContentHash::compute(&String::from_utf8_lossy(content));
+    hash.as_str()[..16].to_owned()
 }
 
 #[cfg(test)]
@@ -83,7 +115,8 @@ mod tests {
     }
 
     fn content(files: &GatewayFiles, ca: Option<&str>, before: &str) -> Value {
-        serde_json::from_slice(&config_content(files, ca, false, before.as_bytes())).unwrap()
+        let copies = CopyNames { ca, ..CopyNames::default() };
+        serde_json::from_slice(&config_content(files, copies, false, before.as_bytes())).unwrap()
     }
 
     #[test]
@@ -115,7 +148,8 @@ mod tests {
         let files = gateway_files(&wanted_gateway(), &spec, None);
         assert_eq!(files.capture, Some("/data/hard".into()));
         let config = |captures| -> Value {
-            serde_json::from_slice(&config_content(&files, None, captures, b"")).unwrap()
+            serde_json::from_slice(&config_content(&files, CopyNames::default(), captures, b""))
+                .unwrap()
         };
         let directory = "/var/lib/neptune-capture";
         assert_eq!(config(true)["capture"], json!({"maxBytes": 5, "directory": directory}));
@@ -141,6 +175,33 @@ mod tests {
         let files = gateway_files(&wanted_gateway(), &escape, None);
         assert!(files.token.clone().unwrap().is_err());
         assert!(!content(&files, None, "").to_string().contains("shadow"));
+    }
+
+    #[test]
+    fn certificate_is_named_only_with_both_files() {
+        let mut spec = spec();
+        let mut config = serde_json::to_value(&spec.config).unwrap();
+        config["tls"] = json!({"certFile": "web.crt", "keyFile": "web.key"});
+        spec.config = serde_json::from_value(config.clone()).unwrap();
+        spec.tls = serde_json::from_value(config["tls"].clone()).unwrap();
+        let files = gateway_files(&wanted_gateway(), &spec, None);
+        let tls = |copies| -> Value {
+            let content = config_content(&files, copies, false, b"");
+            serde_json::from_slice::<Value>(&content).unwrap()["tls"].clone()
+        };
+        // The names of the service are no paths in the container: the gateway reports them.
+        assert_eq!(tls(CopyNames::default()), config["tls"]);
+        let names = tls_copy_names(b"certificate", b"key");
+        let secrets = "/etc/neptune-gateway-secrets";
+        let paths = json!({
+            "certFile": format!("{secrets}/{}", names.0), "keyFile": format!("{secrets}/{}", names.1),
+        });
+        assert_eq!(tls(CopyNames { tls: Some(&names), ..CopyNames::default() }), paths);
+        let other = tls_copy_names(b"certificate", b"key2");
+        assert!(names.0 != other.0 && names.1 != other.1, "both names change");
+        assert_eq!(source_of_copy(&names.0, &spec), Some("web.crt"));
+        assert_eq!(source_of_copy(&names.1, &spec), Some("web.key"));
+        assert_eq!(source_of_copy("llm", &spec), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use neptune_wire::{GatewayReport, GatewaySpec};
 
-use super::{directories::SECRETS_DIR, files::is_ca_copy_name};
+use super::{directories::SECRETS_DIR, files::source_of_copy};
 
 /// The report with the paths of the node.
 pub fn on_node(report: &GatewayReport, spec: &GatewaySpec, secret_dir: &Path) -> GatewayReport {
@@ -24,8 +24,8 @@ fn text_on_node(text: &str, spec: &GatewaySpec, secret_dir: &Path) -> String {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         let end = part.find(|c| !is_name(c)).unwrap_or(part.len());
         let copy = part[..end].trim_end_matches('.');
-        // The copy of certificate authorities has another name than its source.
-        let source = spec.ca_file.as_deref().filter(|_| is_ca_copy_name(copy)).unwrap_or(copy);
+        // Copies of certificates have other names than their sources.
+        let source = source_of_copy(copy, spec).unwrap_or(copy);
         shown.push_str(&secret_dir.join(source).to_string_lossy());
         shown.push_str(&part[copy.len()..]);
     }

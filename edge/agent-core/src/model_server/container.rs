@@ -8,14 +8,19 @@ use std::{
 
 use neptune_wire::{ContainerProgram, ServedModel, Transformer, TransformerProxy};
 
-use crate::domain::{
-    artifact::LocalArtifact,
-    container::{
-        BindMount, ContainerNetwork, ContainerSpec, DirectoryMount, ScriptMount, TargetContainer,
+use crate::{
+    domain::{
+        artifact::LocalArtifact,
+        container::{
+            BindMount, ContainerNetwork, ContainerSpec, DirectoryMount, ScriptMount,
+            TargetContainer,
+        },
+        node_context::NodeContext,
+        served_version::{ServedVersion, versions_dir},
+        server_part::{ServerPart, Slot},
     },
-    node_context::NodeContext,
-    served_version::{ServedVersion, versions_dir},
-    server_part::{ServerPart, Slot},
+    values::resolve::WorkerValues,
+    volumes::mounts::volumes_of,
 };
 
 /// Seconds between SIGTERM and SIGKILL of a model server. Requests take less, and the next version
@@ -68,17 +73,27 @@ impl VersionContainers {
     }
 }
 
-/// The containers of this version. `model` is the version's model on the node, if it has one.
+/// The inputs of a version that are on the node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VersionInputs<'a> {
+    /// The version's model, if it has one.
+    pub model: Option<&'a LocalArtifact>,
+    /// What the server gets of its Secrets and `ConfigMap`s, if it has some.
+    pub values: Option<&'a WorkerValues>,
+}
+
+/// The containers of this version.
 pub fn version_containers(
     version: &ServedVersion,
     uid: &str,
-    model: Option<&LocalArtifact>,
+    inputs: VersionInputs<'_>,
     context: &NodeContext,
 ) -> VersionContainers {
+    let model = inputs.model;
     let transformer = version.serving.transformer.as_deref();
     let proxy = transformer.and_then(|transformer| transformer.proxy.as_ref());
     VersionContainers {
-        server: server_container(version, uid, model, context).into(),
+        server: server_container(version, uid, inputs, context).into(),
         transformer: transformer
             .map(|it| transformer_container(it, version, (uid, model), context).into()),
         slot: version.slot,
@@ -101,14 +116,16 @@ pub fn beside<'a>(
     Cow::Owned(ContainerSpec { network_of, ..container.spec.clone() }.into())
 }
 
-/// The container spec of this version. `model` is the version's model on the node, if it has one.
+/// The container spec of this version.
 pub fn server_container(
     version: &ServedVersion,
     uid: &str,
-    model: Option<&LocalArtifact>,
+    VersionInputs { model, values }: VersionInputs<'_>,
     context: &NodeContext,
 ) -> ContainerSpec {
     let mut program = version.serving.program.clone();
+    let values = values.cloned().unwrap_or_default();
+    values.replace_variables(&mut program.env);
     program.env.insert("NODE_NAME".to_owned(), context.node.to_string());
     let mount = model_mount(version, uid, model, context);
     program.env.extend(mount.iter().map(model_url));
@@ -124,6 +141,9 @@ pub fn server_container(
         stop_grace_seconds: Some(STOP_GRACE),
         dns: context.dns.clone(),
         network: network(version, context),
+        volumes: volumes_of(version.node_program(uid), context),
+        secret_env: values.env,
+        pull: values.pull,
         ..ContainerSpec::new(uid, program, &context.defaults)
     }
 }
@@ -235,27 +255,38 @@ fn path_in_container(served: &ServedModel, model: &LocalArtifact) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::Scripts;
+    use std::sync::Arc;
+
+    use neptune_wire::{Scripts, SecretBytes};
+    use serde_json::json;
 
     use super::*;
-    use crate::fixtures::{node_context, proxied, served_version, transformed};
+    use crate::{
+        domain::{secret_env::SecretEnv, volume::VolumeSource},
+        fixtures::{node_context, proxied, served_version, transformed},
+    };
 
     fn local_artifact(file: Option<&str>) -> LocalArtifact {
         LocalArtifact { path: "/data/x".into(), file: file.map(str::to_owned) }
+    }
+
+    fn of_model(model: &LocalArtifact) -> VersionInputs<'_> {
+        VersionInputs { model: Some(model), values: None }
     }
 
     #[test]
     fn replaced_server_mounts_its_version_and_watching_server_the_directory() {
         let mut replaced = served_version("4", "replace");
         replaced.serving.program.args = vec!["--model=/models/m/{version}".into()];
-        let spec = server_container(&replaced, "uid", Some(&local_artifact(None)), &node_context());
+        let spec =
+            server_container(&replaced, "uid", of_model(&local_artifact(None)), &node_context());
         assert_eq!(spec.args, ["--model=/models/m/4"]);
         assert_eq!(spec.env["MODEL_URL"], "/models/m/4");
         assert_eq!(spec.model.unwrap().target, "/models/m/4");
         let spec = server_container(
             &replaced,
             "uid",
-            Some(&local_artifact(Some("m.onnx"))),
+            of_model(&local_artifact(Some("m.onnx"))),
             &node_context(),
         );
         assert_eq!(spec.env["MODEL_URL"], "/models/m/4/m.onnx");
@@ -263,7 +294,7 @@ mod tests {
 
         let container = |version| {
             let version = served_version(version, "watch");
-            server_container(&version, "uid", Some(&local_artifact(None)), &node_context())
+            server_container(&version, "uid", of_model(&local_artifact(None)), &node_context())
         };
         assert_eq!(container("4").hash(), container("3").hash(), "one container for all versions");
         let mount = container("4").model.unwrap();
@@ -279,7 +310,7 @@ mod tests {
         let version = served_version("4", "replace");
         let on = |network: Option<&str>| {
             let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
-            server_container(&version, "uid", None, &context).network
+            server_container(&version, "uid", VersionInputs::default(), &context).network
         };
         assert_eq!(on(None), None);
         let network = on(Some("bridge")).unwrap();
@@ -296,7 +327,7 @@ mod tests {
         let dns = vec!["192.0.2.53".parse().unwrap()];
         let context = NodeContext { dns, network, ..node_context() };
         let version = ServedVersion::new(&serving, 1);
-        version_containers(&version, "uid", Some(&local_artifact(None)), &context)
+        version_containers(&version, "uid", of_model(&local_artifact(None)), &context)
     }
 
     #[test]
@@ -341,7 +372,7 @@ mod tests {
                 serving.transformer.as_mut().unwrap().program.args =
                     vec!["--http_port={port}".into()];
                 let version = ServedVersion::new(&serving, 1).in_slot(slot);
-                version_containers(&version, "uid", Some(&local_artifact(None)), &context)
+                version_containers(&version, "uid", of_model(&local_artifact(None)), &context)
             };
             let (first, second) =
                 (slot_containers("t", "4", Slot::First), slot_containers("u", "4", Slot::Second));
@@ -362,10 +393,58 @@ mod tests {
     }
 
     #[test]
+    fn only_the_server_has_its_volumes_and_the_values_of_its_secrets() {
+        let mut serving = transformed("4", "replace");
+        let inputs = json!({
+            "image": "i", "env": {"URL": "of the spec", "MODE": "fast"},
+            "mounts": [
+                {"name": "cache", "path": "/cache", "emptyDir": {}},
+                {"name": "shm", "path": "/dev/shm", "emptyDir": {"memoryBytes": 4096}},
+                {"name": "weights", "path": "/weights", "hostPath": "/srv/w"},
+                {"name": "key", "path": "/key", "secret": "s"},
+            ],
+            "secretEnv": [{"name": "URL", "secret": "s", "key": "url"}],
+            "secrets": [{"name": "s", "version": "1", "sealKey": "k", "sealed": "c"}],
+        });
+        serving.program = serde_json::from_value(inputs).unwrap();
+        let version = ServedVersion::new(&serving, 1);
+        let secret = |value: &str| {
+            let bytes = SecretBytes::new(value.as_bytes().to_vec());
+            let variables = Arc::new([("URL".to_owned(), bytes)].into());
+            let env = Some(SecretEnv { fingerprint: format!("of {value}"), variables });
+            WorkerValues { env, ..WorkerValues::default() }
+        };
+        let containers = |version: &ServedVersion, values: &WorkerValues| {
+            let model = local_artifact(None);
+            let inputs = VersionInputs { model: Some(&model), values: Some(values) };
+            version_containers(version, "uid", inputs, &node_context())
+        };
+        let first = containers(&version, &secret("1"));
+        let spec = &first.server.spec;
+        let names: Vec<&str> = spec.volumes.iter().map(|volume| &*volume.name).collect();
+        assert_eq!(names, ["cache", "shm", "weights", "key"]);
+        let engine = VolumeSource::Engine(format!("neptune-edge0-{}-cache", serving.name));
+        assert_eq!(spec.volumes[0].source, engine);
+        let files = format!("/run/neptune/edge0/uid/{}/key", serving.name);
+        let files = VolumeSource::Files(files.into());
+        assert_eq!((&spec.volumes[3].source, spec.volumes[3].read_only), (&files, true));
+        assert_eq!(spec.env.get("URL"), None, "the value of the Secret wins");
+        assert_eq!(spec.env["MODE"], "fast");
+        let transformer = &first.transformer.as_ref().unwrap().spec;
+        assert_eq!((transformer.volumes.len(), &transformer.secret_env), (0, &None));
+
+        let mut again = version.clone();
+        again.serving.program.secrets[0].version = "2".to_owned();
+        again.serving.program.secrets[0].sealed = "d".to_owned();
+        assert_eq!(containers(&again, &secret("1")).server.hash, first.server.hash);
+        assert_ne!(containers(&again, &secret("2")).server.hash, first.server.hash);
+    }
+
+    #[test]
     fn image_that_contains_its_model_has_no_mount() {
         let mut version = served_version("4", "replace");
         version.serving.model = None;
-        let spec = server_container(&version, "uid", None, &node_context());
+        let spec = server_container(&version, "uid", VersionInputs::default(), &node_context());
         assert_eq!((spec.model, spec.env.get("MODEL_URL")), (None, None));
         assert_eq!(version.version(), "i");
     }

@@ -55,6 +55,8 @@ pub struct ServerTarget<'a> {
     pub restart: Option<ServerPart>,
     /// The last restart of all parts that a person requested.
     pub restarted_at: Option<&'a RestartTime>,
+    /// The volumes of the engine of the versions that run, or to which the server may return.
+    pub kept_volumes: Vec<String>,
 }
 
 /// The target state of a directory of versions.
@@ -109,6 +111,7 @@ pub fn plan_server(
         devices,
         restart: server.restart == Some(ServerPart::Server),
         restarted_at: server.restarted_at,
+        kept_volumes: &server.kept_volumes,
     };
     let starts = target.running(&facts.containers(server.name)).is_none();
     for (part, name) in server.names.iter().filter(|(part, _)| **part != ServerPart::Server) {
@@ -201,6 +204,7 @@ mod tests {
             outcome::StepOutcome,
             problem::Problem,
             step::Step,
+            volume::{ObservedVolume, volume_name},
         },
         domain::{
             node_context::NodeContext,
@@ -210,7 +214,9 @@ mod tests {
         fixtures::{
             node_context, observed_container, proxied, served_version, serving, transformed,
         },
-        model_server::container::{VersionContainers, server_container, version_containers},
+        model_server::container::{
+            VersionContainers, VersionInputs, server_container, version_containers,
+        },
         probes::WorkerProbes,
     };
 
@@ -232,7 +238,12 @@ mod tests {
     fn spec(version: &str) -> ContainerSpec {
         let model = LocalArtifact { path: "/data/x".into(), file: None };
         let version = served_version(version, "replace");
-        server_container(&version, "uid", Some(&model), &node_context())
+        server_container(
+            &version,
+            "uid",
+            VersionInputs { model: Some(&model), values: None },
+            &node_context(),
+        )
     }
 
     fn names(server: &WorkerName) -> BTreeMap<ServerPart, WorkerName> {
@@ -260,6 +271,7 @@ mod tests {
             placed,
             restart: None,
             restarted_at: None,
+            kept_volumes: Vec::new(),
         };
         change(&mut wanted);
         let facts = NodeFacts {
@@ -358,7 +370,12 @@ mod tests {
             vec![format!("--port={}", if image.is_some() { 13_501 } else { 8501 })];
         let slot = slot.unwrap_or_default();
         let version = ServedVersion::new(&serving, 1).in_slot(slot);
-        version_containers(&version, "uid", Some(&model), &context)
+        version_containers(
+            &version,
+            "uid",
+            VersionInputs { model: Some(&model), values: None },
+            &context,
+        )
     }
 
     /// An engine that executes planned steps.
@@ -404,6 +421,7 @@ mod tests {
                 placed: None,
                 restart,
                 restarted_at: None,
+                kept_volumes: Vec::new(),
             };
             let facts = NodeFacts {
                 desired: &Desired::default(),
@@ -627,6 +645,57 @@ mod tests {
                 }
                 proptest::prop_assert_eq!(engine.named(ServerPart::Transformer(slot)).len(), 1);
             }
+        }
+    }
+
+    #[test]
+    fn volume_of_a_version_to_which_the_server_may_return_is_kept() {
+        let running = observed("right", &spec("4"), "uid");
+        let volume = |name: &str| ObservedVolume {
+            name: volume_name(&node_context().node, &running.identity.worker, name),
+            identity: running.identity.clone(),
+        };
+        let (state, cache) = (volume("state"), volume("cache"));
+        let name: WorkerName = "m-server-1".parse().unwrap();
+        let owner = "d/inferencemodels/m".parse().unwrap();
+        let container: TargetContainer = spec("4").into();
+        for (kept, removed) in [
+            (vec![state.name.clone(), cache.name.clone()], vec![]),
+            (vec![cache.name.clone()], vec![state.name.clone()]),
+        ] {
+            let server = ServerTarget {
+                owner: &owner,
+                uid: "uid",
+                name: &name,
+                names: names(&name),
+                parts: [(ServerPart::Server, &container)].into(),
+                draining: None,
+                watched: None,
+                placed: None,
+                restart: None,
+                restarted_at: None,
+                kept_volumes: kept,
+            };
+            let facts = NodeFacts {
+                desired: &Desired::default(),
+                is_complete: true,
+                keep: &BTreeSet::new(),
+                instance: &AgentInstance("this".into()),
+                context: &node_context(),
+                observed: Ok((std::slice::from_ref(&running), 1)),
+                undescribed: &BTreeMap::new(),
+                attempts: &BTreeMap::new(),
+                devices: &BTreeMap::new(),
+                volumes: &[state.clone(), cache.clone()],
+                probes: &WorkerProbes::default(),
+            };
+            let mut plan = NodePlan::default();
+            plan_server(&mut plan, &facts, &server, Instant::now());
+            let steps = plan.steps.iter().map(|step| match step {
+                Step::Remove { ids, volumes, .. } if ids.is_empty() => volumes.clone(),
+                other => unreachable!("{other:?}"),
+            });
+            assert_eq!(steps.flatten().collect::<Vec<_>>(), removed);
         }
     }
 

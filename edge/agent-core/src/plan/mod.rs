@@ -32,7 +32,7 @@ use crate::{
     },
     plan::{attempts::Attempts, devices::GrantedDevices},
     probes::WorkerProbes,
-    volumes::unused::unused_volumes,
+    volumes::{mounts::engine_volumes, unused::unused_volumes},
 };
 
 /// The inputs that the plans of all workers and model servers share.
@@ -53,7 +53,7 @@ pub struct NodeFacts<'a> {
     pub attempts: &'a BTreeMap<WorkerName, Attempts>,
     pub devices: &'a GrantedDevices,
     pub probes: &'a WorkerProbes,
-    /// The volumes of the engine that were created for workers of this node.
+    /// The volumes of the engine that were created for workers and model servers of this node.
     pub volumes: &'a [ObservedVolume],
 }
 
@@ -78,6 +78,8 @@ pub struct Target<'a> {
     pub restart: bool,
     /// The last restart that a person requested.
     pub restarted_at: Option<&'a RestartTime>,
+    /// The volumes of the engine that it does not mount, but may need again.
+    pub kept_volumes: &'a [String],
 }
 
 /// The progress of a worker or a model server towards its target.
@@ -105,10 +107,10 @@ impl<'a> NodeFacts<'a> {
         !attempts.busy && self.observed.is_ok_and(|(_, seq)| seq >= attempts.fresh_from)
     }
 
-    /// The volumes of a worker that may be removed, because a container of this specification does
-    /// not mount them. No specification: the worker left the node.
-    fn unused_volumes(&self, name: &WorkerName, spec: Option<&ContainerSpec>) -> Vec<String> {
-        unused_volumes(self.volumes, name, spec, |identity| self.may_remove(identity))
+    /// The volumes of a worker or a model server that may be removed, because they are not among the
+    /// used ones.
+    fn unused_volumes(&self, name: &WorkerName, used: &BTreeSet<&str>) -> Vec<String> {
+        unused_volumes(self.volumes, name, used, |identity| self.may_remove(identity))
     }
 
     /// Whether a container that no desired object owns may be removed.
@@ -136,7 +138,7 @@ pub fn remove_unwanted(plan: &mut NodePlan, facts: &NodeFacts<'_>, now: Instant)
             containers.iter().filter(|it| facts.may_remove(&it.identity)).collect();
         // A container that stays may use the volumes.
         let volumes = if removable.len() == containers.len() {
-            facts.unused_volumes(name, None)
+            facts.unused_volumes(name, &BTreeSet::new())
         } else {
             Vec::new()
         };
@@ -229,7 +231,9 @@ impl NodePlan {
             containers.iter().filter(|it| running.is_none_or(|running| running.id != it.id));
         let remove: Vec<String> = others.map(|it| it.id.clone()).collect();
         if let Some(running) = running {
-            let volumes = facts.unused_volumes(target.name, Some(&target.container.spec));
+            let mut used = engine_volumes(&target.container.spec.volumes);
+            used.extend(target.kept_volumes.iter().map(String::as_str));
+            let volumes = facts.unused_volumes(target.name, &used);
             self.remove_with_volumes(target.name, (remove, volumes), attempts, now);
             return Convergence::Running(running);
         }

@@ -10,9 +10,11 @@ use crate::{
             BindMount, ContainerNetwork, ContainerSpec, DirectoryMount, ScriptMount, container_name,
         },
         node_context::NodeContext,
+        node_program::NodeProgram,
         observed_container::MANAGED,
         training::{TASK, TASK_OBJECT},
     },
+    volumes::mounts::volumes_of,
 };
 use neptune_wire::{
     AgentInstance, ContainerProgram, TaskId, TaskKind, TrainingNetwork, TrainingScript,
@@ -21,8 +23,8 @@ use neptune_wire::{
 use super::paths::TaskPaths;
 
 /// Label with the node of a training container. Not that of workers, which the agent would remove.
-const NODE: &str = "io.neptune.training-node";
-const INSTANCE: &str = "io.neptune.training-instance";
+pub(super) const NODE: &str = "io.neptune.training-node";
+pub(super) const INSTANCE: &str = "io.neptune.training-instance";
 const WORKER: &str = "io.neptune.training-worker";
 /// Label with when the agent started the container, on the clock since the boot.
 pub const STARTED: &str = "io.neptune.training-started";
@@ -134,6 +136,8 @@ pub fn spec(
     context: &NodeContext,
 ) -> ContainerSpec {
     let container = &wanted.container;
+    let (uid, name) = (&wanted.uid, &wanted.task.container);
+    let node_program = NodeProgram { uid, name, program: &container.program };
     let bind = |source, target: &str, writable| DirectoryMount {
         source,
         target: target.to_owned(),
@@ -179,6 +183,7 @@ pub fn spec(
         directories,
         user: Some(user(wanted, context)),
         stop_grace_seconds: Some(STOP_GRACE),
+        volumes: volumes_of(node_program, context),
         network: Some(ContainerNetwork {
             name: network.to_owned(),
             port: None,
@@ -293,7 +298,9 @@ mod tests {
 
     use crate::{
         desired::training::tests::wanted,
-        domain::{node_context::NONROOT, observed_container::ContainerIdentity},
+        domain::{
+            node_context::NONROOT, observed_container::ContainerIdentity, volume::VolumeSource,
+        },
         fixtures::{local_file, node_context},
     };
     use serde_json::json;
@@ -372,6 +379,25 @@ mod tests {
         assert_eq!(user(&a_task(), &agent), 998);
         let confined = NodeContext { gateway_user: 0, ..node_context() };
         assert_eq!(user(&a_task(), &confined), NONROOT);
+    }
+
+    #[test]
+    fn volumes_of_all_rounds_of_a_worker_are_the_same() {
+        let volumes = |round: u32, id: &str| {
+            let wanted = wanted(|content| {
+                content["container"]["mounts"] = json!([
+                    {"name": "cache", "path": "/cache", "emptyDir": {}},
+                    {"name": "shm", "path": "/dev/shm", "emptyDir": {"memoryBytes": 4096}},
+                ]);
+                content["tasks"][0]["round"] = json!(round);
+                content["tasks"][0]["id"] = json!(id.repeat(64));
+            });
+            spec_of(&wanted, &node_context()).volumes
+        };
+        let first = volumes(1, "2");
+        let engine = VolumeSource::Engine("neptune-edge0-digits-a-cache".to_owned());
+        assert_eq!((&first[0].source, &first[1].source), (&engine, &VolumeSource::Memory(4096)));
+        assert_eq!(volumes(2, "3"), first);
     }
 
     #[test]

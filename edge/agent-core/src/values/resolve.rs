@@ -1,8 +1,9 @@
-//! What a worker's container gets of opened Secrets and of `ConfigMap`s.
+//! What the container of a worker or a model server gets of opened Secrets and of `ConfigMap`s.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use neptune_registry_config::RegistryConfig;
 use neptune_wire::{
     ConfigContent, ContainerProgram, MountSource, SecretBytes, SecretValues, WorkerReason,
 };
@@ -11,10 +12,7 @@ use super::{
     files::{VolumeFiles, volume_files},
     mask::Mask,
 };
-use crate::domain::{
-    problem::Problem, registry_config::RegistryConfig, secret_env::SecretEnv,
-    served_version::is_plain_name,
-};
+use crate::domain::{problem::Problem, secret_env::SecretEnv, served_version::is_plain_name};
 
 /// The key of a Secret with credentials of registries.
 const REGISTRY_KEY: &str = ".dockerconfigjson";
@@ -29,6 +27,15 @@ pub struct WorkerValues {
     /// The credentials with which its image is pulled, in the order in which they are tried.
     pub pull: Arc<Vec<RegistryConfig>>,
     pub mask: Arc<Mask>,
+}
+
+impl WorkerValues {
+    /// Removes the variables that values of Secrets replace.
+    pub fn replace_variables(&self, env: &mut BTreeMap<String, String>) {
+        if let Some(secret) = &self.env {
+            env.retain(|name, _| !secret.variables.contains_key(name));
+        }
+    }
 }
 
 /// The values of a program. `opened`: the values of each of its Secrets. `fingerprint`: gives equal

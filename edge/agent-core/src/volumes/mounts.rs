@@ -1,31 +1,28 @@
 //! Converts the mounts of a task to the volumes of its container.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use neptune_wire::{ContainerMount, MountSource};
 
-use crate::{
-    desired::WantedWorker,
-    domain::{
-        node_context::NodeContext,
-        volume::{VolumeMount, VolumeSource, volume_name},
-    },
+use crate::domain::{
+    node_context::NodeContext,
+    node_program::NodeProgram,
+    volume::{VolumeMount, VolumeSource, volume_name},
 };
 
-/// The volumes of the container of a worker.
-pub fn volumes_of(wanted: &WantedWorker, context: &NodeContext) -> Vec<VolumeMount> {
-    let (node, worker) = (&context.node, &wanted.worker.name);
-    let volumes = wanted.worker.program.mounts.iter().map(|mount| {
+/// The volumes of the container of a program.
+pub fn volumes_of(program: NodeProgram<'_>, context: &NodeContext) -> Vec<VolumeMount> {
+    let volumes = program.program.mounts.iter().map(|mount| {
         let (source, is_of_agent) = match mount.source() {
             Some(MountSource::Disk) => {
-                (VolumeSource::Engine(volume_name(node, worker, &mount.name)), false)
+                (VolumeSource::Engine(volume_name(&context.node, program.name, &mount.name)), false)
             }
             Some(MountSource::Memory(bytes)) => (VolumeSource::Memory(bytes), false),
             Some(MountSource::Host(path, type_)) => {
                 (VolumeSource::Host { path: path.into(), type_, real: None }, false)
             }
             Some(MountSource::Config(..) | MountSource::Secret(..)) => {
-                (VolumeSource::Files(files_dir(wanted, mount, context)), true)
+                (VolumeSource::Files(files_dir(program, mount, context)), true)
             }
             None => (VolumeSource::Unknown, false),
         };
@@ -40,7 +37,22 @@ pub fn volumes_of(wanted: &WantedWorker, context: &NodeContext) -> Vec<VolumeMou
 }
 
 /// The directory of the node with the files of a volume.
-pub fn files_dir(wanted: &WantedWorker, mount: &ContainerMount, context: &NodeContext) -> PathBuf {
-    let worker = context.node_files_dir().join(&wanted.uid).join(wanted.worker.name.as_str());
-    worker.join(&mount.name)
+pub fn files_dir(
+    NodeProgram { uid, name, .. }: NodeProgram<'_>,
+    mount: &ContainerMount,
+    context: &NodeContext,
+) -> PathBuf {
+    context.node_files_dir().join(uid).join(name.as_str()).join(&mount.name)
+}
+
+/// The names of the volumes of the engine among these volumes, each once.
+pub fn engine_volumes(volumes: &[VolumeMount]) -> BTreeSet<&str> {
+    let names = volumes.iter().filter_map(|mount| match &mount.source {
+        VolumeSource::Engine(name) => Some(name.as_str()),
+        VolumeSource::Memory(_)
+        | VolumeSource::Host { .. }
+        | VolumeSource::Files(_)
+        | VolumeSource::Unknown => None,
+    });
+    names.collect()
 }

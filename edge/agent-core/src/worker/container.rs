@@ -103,9 +103,7 @@ fn container_spec(
     let worker = &wanted.worker;
     let mut program = worker.program.clone();
     let values = inputs.values.cloned().unwrap_or_default();
-    if let Some(secret) = &values.env {
-        program.env.retain(|name, _| !secret.variables.contains_key(name));
-    }
+    values.replace_variables(&mut program.env);
     let dataset = dataset_mount(wanted, inputs.dataset, &mut program.env);
     let topic = Topic::WorkerInfo(worker.name.clone()).under(&context.prefix);
     program.env.extend([
@@ -125,7 +123,7 @@ fn container_spec(
         hosts: worker.hosts.clone(),
         network: context.container_network(worker.port),
         start,
-        volumes: volumes_of(wanted, context),
+        volumes: volumes_of(wanted.node_program(), context),
         secret_env: values.env,
         pull: values.pull,
         ..ContainerSpec::new(&wanted.uid, program, &context.defaults)

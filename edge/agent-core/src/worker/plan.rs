@@ -139,6 +139,7 @@ fn plan_worker(
         devices,
         restart: reload.is_some_and(|reload| reload.restart),
         restarted_at,
+        kept_volumes: &[],
     };
     if let Some(container) = target.running(&facts.containers(name))
         && let ProbeVerdict::Unhealthy(failed) = facts.probes.verdict(name, container)

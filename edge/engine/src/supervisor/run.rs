@@ -31,6 +31,8 @@ const ENGINE_RETRY: Duration = Duration::from_secs(1);
 pub struct NewContainer {
     pub name: String,
     pub labels: HashMap<String, String>,
+    /// The labels of its volumes of the engine.
+    pub volume_labels: HashMap<String, String>,
     pub spec: ContainerSpec,
     pub max_file_bytes: u64,
     /// The node and the object of the container.
@@ -44,11 +46,14 @@ impl Supervisor {
     /// # Errors
     /// The engine does not answer, or refuses.
     pub async fn start_new(&self, new: &NewContainer) -> Result<String, Problem> {
-        let NewContainer { name, labels, spec, max_file_bytes, node, owner } = new;
+        let NewContainer { name, labels, spec, max_file_bytes, node, owner, .. } = new;
         check(spec)?;
         self.check_engine(&spec.units).await?;
         let body = training_request(labels.clone(), spec, *max_file_bytes);
         let started = async {
+            if let Err(problem) = self.provide_training_volumes(new).await? {
+                return Ok(Err(problem));
+            }
             let id = self.create(name, body).await?;
             self.start_with_devices(id, (spec, owner), node).await
         };

@@ -84,6 +84,23 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// The same number in each counter, for tests of the longest record.
+    #[cfg(test)]
+    pub fn all(number: u64) -> Self {
+        Self {
+            inference: number,
+            hard: number,
+            cloud: number,
+            fallback: number,
+            over_budget: number,
+            unjudged: number,
+            shadow: number,
+            agreed: number,
+            deadline: number,
+            tiers: std::iter::repeat_n(number, neptune_wire::MAX_TIERS).collect(),
+        }
+    }
+
     /// Returns the sum of each counter.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
@@ -101,7 +118,8 @@ impl Totals {
         }
     }
 
-    fn count(&mut self, outcome: Outcome) {
+    /// Counts an answered sample.
+    pub fn count(&mut self, outcome: Outcome) {
         self.inference += 1;
         match outcome {
             Outcome::Cloud(decision) => {

@@ -17,7 +17,8 @@ use crate::{
     protocol::{
         Malformed, Payload,
         grpc::{
-            MODEL_INFER, Target, is_inference, is_shared_memory, is_unary, message, method, renamed,
+            MODEL_INFER, Target, is_health, is_inference, is_shared_memory, is_unary, message,
+            method, renamed,
         },
         path::unpinned,
     },
@@ -52,6 +53,11 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
         // A stream may pause and last. Its memory is bounded by the flow control of HTTP/2.
         let (limit, is_sample) =
             (client_timeout(&head).unwrap_or(Duration::MAX), is_inference(path));
+        if !is_health(path)
+            && let Some(refused) = exchange.refuse_model(None)
+        {
+            return refused;
+        }
         if let Some(answer) = exchange.take_place() {
             return answer;
         }
@@ -66,6 +72,9 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
     let is_readable = head.headers.get(ENCODING).is_none_or(|encoding| encoding == "identity");
     if path != MODEL_INFER || !is_readable {
         let (limit, is_sample) = (exchange.edge_limit(&head), is_inference(path));
+        if is_sample && let Some(refused) = exchange.refuse_model(None) {
+            return refused;
+        }
         if let Some(answer) = exchange.take_place() {
             return answer;
         }
@@ -93,6 +102,9 @@ async fn infer(exchange: &mut Exchange, head: &Parts, message: Bytes) -> Answer 
     };
     let pinned = unpinned(&target.model_name);
     let path = head.uri.path();
+    if let Some(refused) = exchange.refuse_model(Some(pinned.unwrap_or(&target.model_name))) {
+        return refused;
+    }
     if !exchange.service.decides(pinned.unwrap_or(&target.model_name)) {
         exchange.note_other_model(pinned.unwrap_or(&target.model_name));
         return exchange.pass_whole(head, path, payload.body).await;

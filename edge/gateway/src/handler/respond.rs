@@ -103,12 +103,12 @@ impl Exchange {
             return;
         }
         if self.service.config.id.is_none() {
-            self.gateway.count(outcomes, &[]);
+            self.gateway.count(outcomes, &[], self.client());
             return;
         }
         let above = self.upper.samples(answered_above(outcomes));
         let tiers: Vec<usize> = above.iter().map(|sample| sample.distance).collect();
-        self.gateway.count(outcomes, &tiers);
+        self.gateway.count(outcomes, &tiers, self.client());
         let metrics = &self.gateway.metrics;
         for outcome in outcomes {
             metrics.tier(&self.service.config.service, outcome.as_str());

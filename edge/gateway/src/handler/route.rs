@@ -42,6 +42,9 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
         Some(task) if is_decided && !is_raw => task,
         passed => {
             let is_sample = head.method == Method::POST;
+            if let Some(refused) = exchange.refuse_passed(&head, passed.as_ref()) {
+                return refused;
+            }
             if is_sample {
                 exchange.note_passed(passed.as_ref(), is_decided, &path);
             }
@@ -54,6 +57,11 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
     };
     if let Some(answer) = exchange.coded(&head) {
         return answer;
+    }
+    if let Task::Tensors { model, .. } = &task
+        && let Some(refused) = exchange.refuse_model(Some(unpinned(model).unwrap_or(model)))
+    {
+        return refused;
     }
     let body = match collect(body.holding(exchange.held.clone())).await {
         Ok(body) => body,
@@ -108,9 +116,17 @@ async fn complete(exchange: &mut Exchange, task: &Task<'_>, head: &Parts, body: 
     let kind = if *task == Task::Chat { Kind::Chat } else { Kind::Text };
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let Some(request) = CompletionRequest::parse(kind, &body) else {
+        if let Some(refused) = exchange.refuse_model(None) {
+            return refused;
+        }
         return exchange.pass_whole(head, &path, body).await;
     };
     let model = request.model.as_deref();
+    if let Some(refused) =
+        exchange.refuse_model(model.map(|model| unpinned(model).unwrap_or(model)))
+    {
+        return refused;
+    }
     let is_decided =
         model.is_none_or(|model| exchange.service.decides(unpinned(model).unwrap_or(model)));
     if !is_decided {

@@ -90,6 +90,7 @@ async fn begin(
         exchange: Exchange {
             gateway: Arc::clone(&exchange.gateway),
             service: Arc::clone(&exchange.service),
+            client: exchange.client,
             started: exchange.started,
             waited: exchange.waited,
             wire: exchange.wire,

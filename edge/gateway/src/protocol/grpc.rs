@@ -41,6 +41,12 @@ pub fn is_inference(path: &str) -> bool {
     matches!(path.strip_prefix(SERVICE), Some("ModelInfer" | "ModelStreamInfer"))
 }
 
+/// Whether a method shows whether the server works, and nothing else: it needs no key.
+pub fn is_health(path: &str) -> bool {
+    matches!(path.strip_prefix(SERVICE), Some("ServerLive" | "ServerReady"))
+        || path == "/grpc.health.v1.Health/Check"
+}
+
 /// Whether a method is of Triton's shared memory, which one of two servers cannot have alone.
 pub fn is_shared_memory(path: &str) -> bool {
     path.strip_prefix(SERVICE).is_some_and(|method| method.contains("SharedMemory"))

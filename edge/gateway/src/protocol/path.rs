@@ -7,6 +7,17 @@ use hyper::Method;
 
 use crate::config::Protocol;
 
+/// Whether a request asks whether the model server works, and nothing else: it needs no key.
+pub fn is_health(protocol: Protocol, method: &Method, path: &str) -> bool {
+    let is_read = [Method::GET, Method::HEAD].contains(method);
+    is_read
+        && match protocol {
+            Protocol::Openai => path == "/health",
+            Protocol::Oip => ["/v2/health/live", "/v2/health/ready"].contains(&path),
+            Protocol::Tfserving => false,
+        }
+}
+
 /// A request that is decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task<'a> {

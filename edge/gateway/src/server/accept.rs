@@ -10,16 +10,20 @@ use hyper::{
 };
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
+    server::graceful::{GracefulShutdown, Watcher},
 };
 use neptune_program::listen::{self, Entry, Gate, Identity, Refusals};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
 use tracing::{debug, warn};
 
-use super::answer::{Answer, busy_connection};
+use super::{
+    answer::{Answer, busy_connection},
+    tls::ListenerTls,
+};
 
 /// The most bytes of the head of a request.
 const MAX_HEAD: usize = 32 * 1024;
@@ -37,6 +41,16 @@ pub enum Wire {
     Rest,
     /// gRPC, which is HTTP/2.
     Grpc,
+}
+
+impl Wire {
+    /// The protocol of a listener, as ALPN names it.
+    pub const fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Rest => b"http/1.1",
+            Self::Grpc => b"h2",
+        }
+    }
 }
 
 /// The listener on which a request came in.
@@ -111,10 +125,11 @@ impl Listener {
     }
 }
 
-/// Serves connections until `stop` ends, then waits for the requests in flight.
+/// Serves connections until `stop` ends, then waits for the requests in flight. `tls` is `None` for
+/// a listener that never has any.
 pub async fn serve<H, F>(
     listener: Listener,
-    wire: Wire,
+    (wire, tls): (Wire, Option<ListenerTls>),
     limits: Limits,
     counted: CountedAs<'_>,
     stop: impl Future<Output = ()>,
@@ -128,35 +143,24 @@ pub async fn serve<H, F>(
     let connections = listen::run(&listener.listener, &gate, stop, |stream, _, entry| {
         let watcher = graceful.watcher();
         let handle = handle.clone();
+        let acceptor = tls.as_ref().and_then(ListenerTls::acceptor);
+        let connection = Connection { wire, limits, entry, watcher };
         async move {
             let stream = without_delay(stream);
-            let ended = match wire {
-                Wire::Rest => {
-                    let connection = http1::Builder::new()
-                        .timer(TokioTimer::new())
-                        .header_read_timeout(limits.head)
-                        .max_buf_size(MAX_HEAD.max(8192))
-                        .serve_connection(TokioIo::new(stream), admitting(entry, handle));
-                    watcher.watch(connection).await
+            let Some(acceptor) = acceptor else {
+                if wire == Wire::Rest || stream.readable().await.is_ok() {
+                    connection.serve(stream, handle).await;
                 }
-                // A client of gRPC connects before it has a request, and is watched by pings, which
-                // begin after its first bytes.
-                Wire::Grpc => {
-                    let is_served =
-                        stream.readable().await.is_ok() && entry.admit(Identity::Anonymous).is_ok();
-                    if !is_served {
-                        return;
-                    }
-                    let connection = http2::Builder::new(TokioExecutor::new())
-                        .timer(TokioTimer::new())
-                        .keep_alive_interval(KEEP_ALIVE)
-                        .max_header_list_size(MAX_HEADER_LIST)
-                        .serve_connection(TokioIo::new(stream), admitting(entry, handle));
-                    watcher.watch(connection).await
-                }
+                return;
             };
-            if let Err(error) = ended {
-                debug!(%error, "a connection ended");
+            // The client has not shown yet what it is: the time of a pending connection is also
+            // that of its handshake. One without a byte costs no work.
+            if listen::first_byte(&stream).await.is_none() {
+                return;
+            }
+            match acceptor.accept(stream).await {
+                Ok(stream) => connection.serve(stream, handle).await,
+                Err(error) => debug!(%error, "a TLS handshake failed"),
             }
         }
     })
@@ -166,6 +170,52 @@ pub async fn serve<H, F>(
         warn!("requests were still in flight after {} s and are cut off", limits.drain.as_secs());
     }
     drop(connections);
+}
+
+/// A connection that was accepted.
+struct Connection {
+    wire: Wire,
+    limits: Limits,
+    entry: Entry,
+    watcher: Watcher,
+}
+
+impl Connection {
+    /// Serves the connection until its end.
+    async fn serve<S, H, F>(self, stream: S, handle: H)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Send + 'static,
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let Self { wire, limits, entry, watcher } = self;
+        let ended = match wire {
+            Wire::Rest => {
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(limits.head)
+                    .max_buf_size(MAX_HEAD.max(8192))
+                    .serve_connection(TokioIo::new(stream), admitting(entry, handle));
+                watcher.watch(connection).await
+            }
+            // A client of gRPC connects before it has a request, and is watched by pings, which
+            // begin after its first bytes, or its handshake.
+            Wire::Grpc => {
+                if entry.admit(Identity::Anonymous).is_err() {
+                    return;
+                }
+                let connection = http2::Builder::new(TokioExecutor::new())
+                    .timer(TokioTimer::new())
+                    .keep_alive_interval(KEEP_ALIVE)
+                    .max_header_list_size(MAX_HEADER_LIST)
+                    .serve_connection(TokioIo::new(stream), admitting(entry, handle));
+                watcher.watch(connection).await
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%error, "a connection ended");
+        }
+    }
 }
 
 /// Gives a connection a place with its first request.

@@ -6,7 +6,7 @@ use hyper::{
     Response, StatusCode,
     header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::body::{AnyBody, boxed};
 use crate::config::Protocol;
@@ -43,9 +43,18 @@ pub fn error(protocol: Protocol, status: StatusCode, message: &str) -> Answer {
             "message": message,
             "type": if status.is_client_error() { "invalid_request_error" } else { "server_error" },
             "param": null,
-            "code": status.as_u16(),
+            "code": code(status),
         }}),
         Protocol::Oip | Protocol::Tfserving => json!({"error": message}),
     };
     json(status, body.to_string())
+}
+
+/// The code of an error of the `OpenAI` API: the name that clients know, or the status.
+fn code(status: StatusCode) -> Value {
+    match status {
+        StatusCode::UNAUTHORIZED => "invalid_api_key".into(),
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_exceeded".into(),
+        status => status.as_u16().into(),
+    }
 }

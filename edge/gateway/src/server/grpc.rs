@@ -86,6 +86,7 @@ pub fn finished(mut answer: Answer) -> Answer {
 const fn code_of(status: StatusCode) -> Code {
     match status.as_u16() {
         400 => Code::InvalidArgument,
+        401 => Code::Unauthenticated,
         403 => Code::PermissionDenied,
         408 | 504 => Code::DeadlineExceeded,
         413 | 429 => Code::ResourceExhausted,

@@ -349,6 +349,17 @@ pub async fn infer(
     call(setup, "ModelInfer", metadata, message).await
 }
 
+/// Calls `ModelInfer` on an open channel.
+pub async fn infer_on(
+    channel: Channel,
+    request: Request<ModelInferRequest>,
+) -> Result<Response<ModelInferResponse>, Status> {
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    let path = format!("{SERVICE}ModelInfer").parse().unwrap();
+    client.unary(request, path, ProstCodec::default()).await
+}
+
 /// Calls `ModelInfer` of the gateway under another authority.
 pub async fn infer_at(
     setup: &Setup,

@@ -88,6 +88,59 @@ async fn counters_are_reported_per_run_over_kill_and_end() {
 }
 
 #[tokio::test]
+async fn counts_of_clients_are_exact_over_kills() {
+    let edge = Server::start(edge_model).await;
+    let (broker, folder, port) = (Broker::start().await, tempfile::tempdir().unwrap(), free_port());
+    let mut config = json!({
+        "service": "digits", "protocol": "oip", "listen": format!("127.0.0.1:{port}"),
+        "edge": {"address": edge.address.to_string()},
+        "state": folder.path().join("state.json"),
+    });
+    config["clients"] = crate::clients::clients()["clients"].clone();
+    std::fs::write(folder.path().join("gateway.json"), config.to_string()).unwrap();
+    let mut client = MqttClient::connect(broker.port(), &[TOPIC]).await;
+    let body = rows(&[0.9, 0.95]);
+    let keys = ["npk_hall", "npk_notebook", "npk_other"];
+    for turn in 1..=4 {
+        let mut gateway = start("gateway", folder.path(), &broker);
+        eventually("the gateway listens", || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        })
+        .await;
+        for (key, requests) in keys.iter().zip([3, 2, 1]) {
+            for _ in 0..requests {
+                let request = format!(
+                    "POST {INFER} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                let answer = raw(([127, 0, 0, 1], port).into(), request.as_bytes()).await;
+                let code = if *key == "npk_other" { "401" } else { "200" };
+                assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
+            }
+        }
+        if turn < 4 {
+            gateway.kill();
+            continue;
+        }
+        assert!(gateway.terminate().await.success());
+    }
+    // The last process reports what all of them counted, of the two that have keys.
+    let last = loop {
+        let report = report(&mut client, 10).await;
+        if report["taskInfo"]["earlierRuns"]["inference"] == 30 {
+            break report;
+        }
+    };
+    let counts = |client: usize| {
+        let client = &last["gateway"]["clients"][client];
+        (client["name"].clone(), client["requests"].clone(), client["samples"].clone())
+    };
+    assert_eq!(counts(0), (json!("hall"), json!(12), json!(24)));
+    assert_eq!(counts(1), (json!("notebook"), json!(8), json!(16)));
+    assert_eq!(last["gateway"]["clients"].as_array().map(Vec::len), Some(2));
+}
+
+#[tokio::test]
 async fn killed_gateway_does_not_get_another_burst_of_uploads() {
     let (edge, cloud) = (Server::start(edge_model).await, Server::start(cloud_model).await);
     let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
@@ -140,7 +193,7 @@ fn invalid_configuration_is_exit_code_2_with_the_reason() {
 fn documentation_names_every_field_and_metric() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let page = std::fs::read_to_string(docs.join("gateway.md")).unwrap();
-    let block = page.split("```json").nth(1).unwrap().split("```").next().unwrap();
+    let block = page.split("\n```json\n").nth(1).unwrap().split("```").next().unwrap();
     let config = Config::parse(block.as_bytes());
     assert!(config.is_ok(), "the example: {config:?}");
     let decisions = Decisions::new(

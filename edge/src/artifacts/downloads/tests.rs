@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::mpsc as std_mpsc, thread, time::Duration}
 
 use neptune_agent_core::downloads::{DownloadGate, WindowState};
 use neptune_store::StorePolicy;
+use neptune_wire::WorkerReason;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -30,7 +31,7 @@ fn hung_file_system_does_not_block_the_loop() {
             let (events, _events) = mpsc::channel(1);
             let mut downloads = Downloads::new(store, events, 0, (None, DownloadGate::Open));
             let source = ArtifactSource { namespace: "d".parse().unwrap(), url, sha256: None };
-            downloads.set_sources(&[source.clone()].into());
+            downloads.set_sources(&[source.clone()].into(), Mirrors::new());
             // The task of the download has started.
             tokio::time::sleep(Duration::from_millis(50)).await;
             downloads.state(&source)
@@ -143,7 +144,7 @@ async fn download_stops_at_the_end_of_its_window_and_continues_in_the_next() {
     let (sender, mut events) = mpsc::channel(16);
     let gate = (None, DownloadGate::undecided());
     let mut downloads = Downloads::new(store(dir.path()), sender, 0, gate);
-    downloads.set_sources(&[source.clone()].into());
+    downloads.set_sources(&[source.clone()].into(), Mirrors::new());
     assert!(downloads.set_gate(closed(&[])), "the reported problem changed");
     assert_eq!(problem_of(&downloads, &source), Some(WorkerReason::DownloadWindow));
     assert!(!downloads.set_gate(closed(&[])), "nothing changed");
@@ -182,7 +183,7 @@ async fn urgent_download_runs_outside_of_the_windows() {
     let (sender, _events) = mpsc::channel(16);
     let gate = (None, DownloadGate::undecided());
     let mut downloads = Downloads::new(store(dir.path()), sender, 0, gate);
-    downloads.set_sources(&[urgent.clone(), update.clone()].into());
+    downloads.set_sources(&[urgent.clone(), update.clone()].into(), Mirrors::new());
     downloads.set_gate(closed(&[&urgent]));
     assert_eq!(problem_of(&downloads, &urgent), None);
     assert_eq!(problem_of(&downloads, &update), Some(WorkerReason::DownloadWindow));
@@ -191,4 +192,26 @@ async fn urgent_download_runs_outside_of_the_windows() {
     downloads.set_gate(closed(&[]));
     assert_eq!(problem_of(&downloads, &urgent), Some(WorkerReason::DownloadWindow));
     assert!(server.requested.try_recv().is_err(), "the update was requested");
+}
+
+#[tokio::test]
+async fn added_mirror_is_used_by_a_download_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = HalfServer::start().await;
+    let source = ArtifactSource {
+        namespace: "d".parse().unwrap(),
+        // Refuses connections, which the download retries.
+        url: "http://127.0.0.1:1/m".to_owned(),
+        sha256: Some("ab".repeat(32)),
+    };
+    let (sender, _events) = mpsc::channel(16);
+    let mut downloads = Downloads::new(store(dir.path()), sender, 0, (None, DownloadGate::Open));
+    let wanted = [source.clone()].into();
+    downloads.set_sources(&wanted, Mirrors::new());
+    let progress = &mut downloads.entries.get_mut(&source).unwrap().progress;
+    progress.wait_for(|progress| progress.last_error.is_some()).await.unwrap();
+    // The agent leaves out the first one, and keeps the number of the second.
+    let mirrors = vec!["later://mirror/m".to_owned(), server.url.clone()];
+    downloads.set_sources(&wanted, [(source.clone(), mirrors)].into());
+    assert_eq!(server.requested.recv().await, Some(0));
 }

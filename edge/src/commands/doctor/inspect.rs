@@ -121,7 +121,7 @@ fn remove_leftovers(dir: &Path) {
 }
 
 /// Whether an agent has the lock. An agent that starts at the same moment exits and is restarted.
-fn is_in_use(dir: &Path) -> bool {
+pub fn is_in_use(dir: &Path) -> bool {
     let lock = File::open(dir.join("lock")).map(|file| file.try_lock());
     matches!(lock, Ok(Err(TryLockError::WouldBlock)))
 }

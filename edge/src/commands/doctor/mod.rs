@@ -13,7 +13,7 @@ mod diagnosis;
 mod dns;
 mod engine;
 pub mod facts;
-mod inspect;
+pub(super) mod inspect;
 mod name_server;
 pub mod report;
 mod runtime_files;

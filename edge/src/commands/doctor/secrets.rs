@@ -20,7 +20,8 @@ pub fn needed(replica: Option<&Replica>) -> Vec<(String, String)> {
         workers.filter_map(move |worker| Some((key, worker.gateway.as_deref()?)))
     });
     let files = gateways.flat_map(|(key, gateway)| {
-        let files = [&gateway.token_file, &gateway.ca_file].into_iter().flatten();
+        let tls = gateway.tls.iter().flat_map(|tls| [&tls.cert_file, &tls.key_file]);
+        let files = [&gateway.token_file, &gateway.ca_file].into_iter().flatten().chain(tls);
         files.map(move |name| (name.clone(), key.to_string()))
     });
     files.collect()
@@ -75,7 +76,7 @@ fn summary(path: &Path, dir: &SecretDir, needed: &[NeededSecret]) -> String {
 fn missing(needed: &NeededSecret) -> Option<Finding> {
     let problem = needed.problem.as_ref()?;
     let seen = format!("{}: {problem}", needed.used_by);
-    let help = "the gateway runs meanwhile, and hard samples stay at the edge; the agent reads the file again within seconds";
+    let help = "without its token a gateway runs and hard samples stay at the edge, and without its certificate it accepts no client; the agent reads the file again within seconds";
     Some(Finding::error(CHECK, seen, help))
 }
 

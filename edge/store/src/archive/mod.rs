@@ -58,7 +58,7 @@ pub fn untar(
             let decoder = decoder.map_err(|error| invalid_archive(url, b"", &error.to_string()))?;
             unpack_entries(counted(Decoder::Zst(Box::new(decoder))), tree)
         }
-        Packaging::Tar | Packaging::Plain | Packaging::Zip => {
+        Packaging::Tar | Packaging::Plain | Packaging::Zip | Packaging::Set => {
             unpack_entries(counted(Decoder::None(from)), tree)
         }
     };

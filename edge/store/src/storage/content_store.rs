@@ -4,6 +4,7 @@
 //! ```text
 //! sha256/<key>/plain/model      the file as downloaded; <key>: see `ContentKey`
 //!             /unpacked/model/  the content of the archive
+//!             /set/model/       links to the files of a set; plain/model is their list
 //!             /unpacked/archive the archive, if it is kept for other nodes
 //!             /*/meta.json      sizes and time
 //! known/<url>.json              the digest found for a URL that was requested without one
@@ -11,7 +12,7 @@
 //! ```
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, Permissions},
     io,
     os::unix::fs::PermissionsExt as _,
@@ -19,6 +20,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use neptune_hub::FileSet;
 use neptune_transfer::{
     durable::{self, Survives, remove},
     json,
@@ -52,6 +54,23 @@ pub struct ArtifactMeta {
     /// The node that sent the content; `None` if it is from its URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<NodeName>,
+    /// The place of the mirror that sent the content, from 1; `None` if it is from its URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<u8>,
+    /// Set if the content is the list of the files of a set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<SetRecord>,
+}
+
+/// What the store records of the list of a set beside its files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetRecord {
+    /// The repository and commit of the files; `None` if another node sent the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Size of all files together, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// The digest of the content of a URL.
@@ -106,6 +125,20 @@ impl ContentStore {
         let archive = self.dir_of(key).join(Packaging::Tar.directory_name()).join("archive");
         let metadata = fs::symlink_metadata(&archive).ok()?;
         (metadata.is_file() && metadata.len() == meta.bytes).then_some((archive, meta.bytes))
+    }
+
+    /// What is recorded of the list of a set, if this content is one.
+    pub fn set_record(&self, key: &ContentKey) -> Option<SetRecord> {
+        self.find(key, Packaging::Plain)?.1.set
+    }
+
+    /// The contents of the files of a set; none if this content is not the list of one.
+    pub fn set_files(&self, key: &ContentKey) -> Vec<ContentKey> {
+        let list = self.find(key, Packaging::Plain).filter(|(_, meta)| meta.set.is_some());
+        let text = list.and_then(|(path, _)| fs::read_to_string(path).ok());
+        let set = text.and_then(|text| FileSet::parse(&text).ok());
+        let digests = set.iter().flat_map(FileSet::files).map(|file| file.sha256);
+        digests.map(|digest| ContentKey { digest, namespace: key.namespace.clone() }).collect()
     }
 
     /// Moves what is stored of this content to the trash. Returns the path that remains to be removed.
@@ -182,10 +215,17 @@ impl ContentStore {
         keep_newest: usize,
         per_namespace: bool,
     ) -> io::Result<(Vec<PathBuf>, u64)> {
-        let others = self.keys()?.into_iter().filter(|key| !keep.contains(key));
+        let keys = self.keys()?;
+        let sets = keys.iter().map(|key| (key, self.set_files(key)));
+        let sets: BTreeMap<&ContentKey, Vec<ContentKey>> =
+            sets.filter(|(_, files)| !files.is_empty()).collect();
+        // Files of a set stay or go with it.
+        let files: BTreeSet<&ContentKey> = sets.values().flatten().collect();
+        let others = keys.iter().filter(|key| !keep.contains(key) && !files.contains(key));
         let mut others: Vec<(bool, u64, ContentKey, u64)> = others
+            .cloned()
             .map(|key| {
-                let metas = [Packaging::Plain, Packaging::Tar].map(|packaging| {
+                let metas = Packaging::DIRECTORIES.map(|packaging| {
                     let dir = self.dir_of(&key).join(packaging.directory_name());
                     json::read::<ArtifactMeta>(&dir.join("meta.json"))
                 });
@@ -196,12 +236,25 @@ impl ContentStore {
             })
             .collect();
         others.sort_unstable_by(|a, b| b.cmp(a));
-        let (mut trash, mut freed) = (Vec::new(), 0);
-        for (at, (is_of_setting, _, key, size)) in others.into_iter().enumerate() {
-            if is_of_setting && at < keep_newest {
-                continue;
+        let mut unused = Vec::new();
+        let mut used: Vec<&ContentKey> = keep.iter().collect();
+        for (at, (is_of_setting, _, key, size)) in others.iter().enumerate() {
+            if *is_of_setting && at < keep_newest {
+                used.push(key);
+            } else {
+                unused.push((key, *size));
             }
-            trash.extend(self.move_to_trash(&self.dir_of(&key))?);
+        }
+        let used: BTreeSet<&ContentKey> =
+            used.iter().filter_map(|key| sets.get(key)).flatten().chain(keep).collect();
+        for file in files.into_iter().filter(|file| !used.contains(file)) {
+            if let Some((_, meta)) = self.find(file, Packaging::Plain) {
+                unused.push((file, meta.size));
+            }
+        }
+        let (mut trash, mut freed) = (Vec::new(), 0);
+        for (key, size) in unused {
+            trash.extend(self.move_to_trash(&self.dir_of(key))?);
             freed += size;
         }
         self.remove_stale_digests()?;

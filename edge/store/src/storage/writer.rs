@@ -68,7 +68,7 @@ impl DownloadWriter {
             failure: Rc::clone(&failure),
         };
         match packaging {
-            Packaging::Plain | Packaging::Zip => {
+            Packaging::Plain | Packaging::Zip | Packaging::Set => {
                 write_all(chunks, &failure, &reserve).map(|()| None)
             }
             Packaging::Tar | Packaging::TarGz | Packaging::TarZst => {

@@ -14,15 +14,17 @@ use std::{
     time::Duration,
 };
 
+use neptune_hub::Transport;
 use neptune_program::{causes, chain};
 use neptune_sources::redacted;
 use reqwest::{
-    Certificate, Client, Proxy, Response, StatusCode, Url,
+    Certificate, Client, Method, Proxy, Response, StatusCode, Url,
     dns::{Addrs, Name, Resolve, Resolving},
     header::{HeaderMap, LOCATION},
     redirect,
 };
 
+use super::access::Access;
 use crate::{
     DownloadProxy, ModelError,
     address_policy::{AllowedAddress, refused_kind},
@@ -84,18 +86,19 @@ impl Connector {
     }
 
     /// Sends a GET request. Returns the response of the last server after redirects, which may have
-    /// an error status. A `signed` request is valid for one host, so its redirects are not
-    /// followed.
+    /// an error status.
     pub async fn get(
         &self,
         url: &Url,
         headers: &HeaderMap,
-        signed: bool,
+        access: &Access,
     ) -> Result<Response, ModelError> {
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.send(&url, headers.clone()).await?;
-            if signed || !is_redirect(response.status()) {
+            let mut headers = headers.clone();
+            access.permit(&url, &mut headers);
+            let response = self.request(Method::GET, &url, headers).await?;
+            if access.is_signed() || !is_redirect(response.status()) {
                 return Ok(response);
             }
             let location = response.headers().get(LOCATION).map(|value| value.to_str());
@@ -109,7 +112,13 @@ impl Connector {
         Err(ModelError::Redirect { url: redacted(&url), reason })
     }
 
-    async fn send(&self, url: &Url, headers: HeaderMap) -> Result<Response, ModelError> {
+    /// Sends one request. Follows no redirect.
+    async fn request(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+    ) -> Result<Response, ModelError> {
         self.check_ip_host(url, url)?;
         let proxy = self.proxy.as_ref().filter(|proxy| proxy.covers(url));
         if let Some(proxy) = proxy {
@@ -122,7 +131,7 @@ impl Connector {
             };
             ModelError::Unreachable { url: redacted(url), reason }
         };
-        let request = self.client.get(url.clone()).headers(headers).send();
+        let request = self.client.request(method, url.clone()).headers(headers).send();
         let response = tokio::time::timeout(self.stall_timeout, request)
             .await
             .map_err(|_| self.stalled(&redacted(url)))?;
@@ -160,6 +169,19 @@ impl Connector {
                 kind,
             }),
         }
+    }
+}
+
+impl Transport for Connector {
+    type Error = ModelError;
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+    ) -> Result<Response, ModelError> {
+        self.request(method, url, headers).await
     }
 }
 

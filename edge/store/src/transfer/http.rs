@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use neptune_hub::{registry_error, response_error};
 use neptune_program::causes;
 use neptune_transfer::range::from_offset;
 use reqwest::{
@@ -14,7 +15,7 @@ use reqwest::{
 };
 use tokio::sync::watch;
 
-use super::connector::Connector;
+use super::{access::Access, connector::Connector};
 use crate::{
     FetchProgress, ModelError,
     origin_meter::OriginMeter,
@@ -31,8 +32,7 @@ pub struct HttpObject {
     pub url: Url,
     /// URL without its secrets, for errors.
     pub redacted_url: String,
-    /// Headers of a signed request. A signed request goes to one host only.
-    pub signature: Option<HeaderMap>,
+    pub access: Access,
 }
 
 /// Sends one request, and appends the response until the download is complete. Counts the bytes in
@@ -44,15 +44,15 @@ pub async fn download(
     (progress, meter): (&watch::Sender<FetchProgress>, &OriginMeter),
 ) -> Result<(), ModelError> {
     let range = partial.range_request();
-    let mut headers = object.signature.clone().unwrap_or_default();
+    let mut headers = HeaderMap::new();
     if let Some(range) = &range {
         let validator = range.validator.value();
         // S3 does not support If-Range. It answers 412 if If-Match fails.
-        let condition = if object.signature.is_some() { IF_MATCH } else { IF_RANGE };
+        let condition = if object.access.is_signed() { IF_MATCH } else { IF_RANGE };
         headers.insert(RANGE, header_value(&from_offset(range.from)));
         headers.insert(condition, header_value(validator));
     }
-    let response = connector.get(&object.url, &headers, object.signature.is_some()).await?;
+    let response = connector.get(&object.url, &headers, &object.access).await?;
     let url = || object.redacted_url.clone();
     // A chunked body has an explicit end. Without it and without a length, the body ends when the
     // connection does, for any reason.
@@ -154,9 +154,19 @@ async fn status_error(
     object: &HttpObject,
     mut response: Response,
 ) -> ModelError {
+    if let Access::Hub(hub) = &object.access
+        && hub.0.is_own(response.url())
+    {
+        return response_error(&response, &hub.1).into();
+    }
+    if let Access::Registry(access) = &object.access
+        && access.registry.is_own(response.url())
+    {
+        return registry_error(&response, &access.address).into();
+    }
     let status = response.status().as_u16();
     let mut body = Vec::new();
-    if object.signature.is_some() {
+    if object.access.is_signed() {
         while let Ok(Ok(Some(chunk))) =
             tokio::time::timeout(connector.stall_timeout, response.chunk()).await
         {

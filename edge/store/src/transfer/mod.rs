@@ -1,5 +1,6 @@
 //! Copies the missing bytes of a partial download from servers and local files.
 
+pub mod access;
 pub mod connector;
 pub mod http;
 pub mod local;

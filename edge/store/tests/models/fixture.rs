@@ -7,10 +7,11 @@ use std::{
 };
 
 use neptune_store::{
-    Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, ModelStore, StorePolicy,
+    Artifact, ArtifactRequest, Digest, FetchPhase, FetchProgress, ModelError, ModelStore,
+    StorePolicy,
 };
 use tempfile::TempDir;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 pub struct StoreFixture {
     pub dir: TempDir,
@@ -49,6 +50,24 @@ impl StoreFixture {
         let request =
             ArtifactRequest::parse(url, digest).map_err(|error| Arc::new(error.into()))?;
         self.store.ensure(&request, &watch::channel(FetchProgress::default()).0).await
+    }
+
+    /// Fetches from a server that interrupts, with a new fetch after each interruption, as an agent
+    /// that is restarted does.
+    pub async fn fetch_in_pieces(&self, url: &str) -> Artifact {
+        let request = ArtifactRequest::parse(url, None).unwrap();
+        let fetching = async {
+            loop {
+                let (sender, mut progress) = watch::channel(FetchProgress::default());
+                let is_retrying = |now: &FetchProgress| now.phase == FetchPhase::Retrying;
+                tokio::select! {
+                    biased;
+                    result = self.store.ensure(&request, &sender) => return result,
+                    _ = progress.wait_for(is_retrying) => {}
+                }
+            }
+        };
+        timeout(Duration::from_secs(60), fetching).await.unwrap().unwrap()
     }
 
     /// Asserts that there are neither artifacts nor leftovers.

@@ -86,7 +86,10 @@ async fn malicious_nodes_can_neither_forge_nor_read_messages() {
         let (link, events) = nodes.remove(node).unwrap();
         let victim = NODES[(position + 1) % NODES.len()];
         at_work.spawn(async move {
-            for (topic, retain) in forged(node, victim) {
+            // mosquitto 2.0 closes a connection that publishes what is denied, and a client that loses
+            // many waits longer each time. So the nodes share the attempts.
+            let own = forged(node, victim).into_iter().skip(position).step_by(NODES.len());
+            for (topic, retain) in own {
                 publish(&link, &topic, "forged", retain).await;
             }
             publish(&link, &format!("neptune/{node}/upstream/node"), node, false).await;
@@ -94,7 +97,7 @@ async fn malicious_nodes_can_neither_forge_nor_read_messages() {
         });
     }
     nodes.extend(at_work.join_all().await);
-    let count = 13 * NODES.len();
+    let count = 13;
     broker.until_logged("Denied PUBLISH", count).await;
     assert_eq!(broker.logged("Denied PUBLISH"), count);
     for node in NODES {
@@ -141,6 +144,44 @@ async fn late_observer_receives_only_new_messages(controller: &Link, broker: &Sh
     let (_late, mut events) = connect(subscribing(broker.as_cloud(OBSERVER), &filters)).await;
     publish(controller, "neptune/edge0/downstream/index", "end", false).await;
     assert_eq!(next_message(&mut events).await.payload, "end");
+}
+
+/// The topics of the protocol between cloud and nodes, for edge0.
+fn documented() -> Vec<String> {
+    let document = include_str!("../../../../docs/asyncapi.yaml");
+    let addresses = document.lines().filter_map(|line| line.trim().strip_prefix("address: "));
+    let topic = |address: &str| {
+        let parts = [
+            ("{node}", "edge0"),
+            ("{namespace}", "default"),
+            ("{resource}", "models"),
+            ("{name}", "m"),
+        ];
+        parts.iter().fold(address.to_owned(), |text, (part, value)| text.replace(part, value))
+    };
+    addresses.map(topic).filter(|topic| topic.starts_with("neptune/edge0/")).collect()
+}
+
+/// A broker that denies one of them may also close the connection of the node.
+#[tokio::test]
+async fn node_and_controller_may_publish_each_topic_of_the_protocol() {
+    let broker = ShippedBroker::start(&users()).await;
+    let options = subscribing(broker.as_cloud(CONTROLLER), &["neptune/+/upstream/#"]);
+    let (controller, mut upstream) = connect(options).await;
+    let options = subscribing(broker.as_node("edge0"), &["neptune/edge0/downstream/#"]);
+    let (node, mut downstream) = connect(options).await;
+    let topics = documented();
+    assert!(topics.len() >= 8, "{topics:?}");
+    for topic in topics {
+        let (sender, received) = if topic.contains("/upstream/") {
+            (&node, &mut upstream)
+        } else {
+            (&controller, &mut downstream)
+        };
+        publish(sender, &topic, "allowed", false).await;
+        assert_eq!(next_message(received).await.topic, topic);
+    }
+    assert_eq!(broker.logged("Denied PUBLISH"), 0);
 }
 
 #[tokio::test]
@@ -196,16 +237,44 @@ async fn client_id_of_another_node_does_not_disconnect_it() {
 }
 
 #[tokio::test]
-async fn connections_need_a_listed_user_and_password() {
+async fn connections_need_a_certificate_of_the_authority() {
     let broker = ShippedBroker::start(&["edge0"]).await;
-    let (known, unknown) = (broker.as_node("edge0"), broker.as_node("edge1"));
-    let anonymous = format!("mqtts://localhost:{}", known.url.port()).parse().unwrap();
-    let anonymous = LinkOptions { url: anonymous, ..known.clone() };
-    for options in [unknown, anonymous] {
+    let foreign = ShippedBroker::start(&["edge0"]).await;
+    let known = broker.as_node("edge0");
+    let other = LinkOptions { identity: foreign.as_node("edge0").identity, ..known.clone() };
+    for options in [broker.as_node("edge1"), other] {
         let (_link, mut events) = Link::start(options).unwrap();
         assert!(matches!(next(&mut events).await, LinkEvent::Down { .. }));
     }
     connect(known).await;
+}
+
+#[tokio::test]
+async fn connections_with_passwords_need_a_listed_user() {
+    let broker = ShippedBroker::with_passwords(&["edge0"], &["edge1"]).await;
+    let known = broker.with_password("edge1");
+    let anonymous = format!("mqtts://localhost:{}", known.url.port()).parse().unwrap();
+    let anonymous = LinkOptions { url: anonymous, ..known.clone() };
+    for options in [broker.with_password("edge2"), anonymous] {
+        let (_link, mut events) = Link::start(options).unwrap();
+        assert!(matches!(next(&mut events).await, LinkEvent::Down { .. }));
+    }
+    connect(known).await;
+}
+
+#[test]
+fn configuration_with_passwords_is_that_without_and_two_listeners() {
+    let plain = text("build/acl/mosquitto.conf");
+    let with = text("build/acl/mosquitto-passwords.conf");
+    let lines = |text: &str| -> Vec<String> {
+        let is_setting = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        text.lines().filter(is_setting).map(str::to_owned).collect()
+    };
+    let (before, listeners) = with.split_once("\n# Nodes with a password").unwrap();
+    let mut before = lines(before);
+    before.retain(|line| !line.starts_with("password_file "));
+    assert_eq!(before, lines(&plain));
+    assert_eq!(listeners.matches("listener ").count(), 2);
 }
 
 #[tokio::test]
@@ -248,7 +317,7 @@ fn files_that_mosquitto_opens_without_links_are_mounted_one_by_one() {
         .lines()
         .filter_map(|line| line.strip_prefix("password_file ").or(line.strip_prefix("acl_file ")))
         .collect();
-    assert_eq!(files.len(), 2, "{config}");
+    assert_eq!(files.len(), 1, "{config}");
     for file in files {
         // A volume of a Secret or ConfigMap has links; a mount with a subPath is the file itself.
         let mount = mounts.iter().find(|mount| mount["mountPath"] == file);

@@ -22,7 +22,12 @@ impl Installation {
 
     /// Standard output and standard error of kubectl.
     pub fn kubectl(&self, arguments: &[&str]) -> (String, String) {
-        let output = self.cluster.try_kubectl(arguments, "");
+        self.kubectl_with_input(arguments, "")
+    }
+
+    /// Like [`Installation::kubectl`], with this text on its standard input.
+    pub fn kubectl_with_input(&self, arguments: &[&str], input: &str) -> (String, String) {
+        let output = self.cluster.try_kubectl(arguments, input);
         (output.stdout, output.stderr.replace("No resources found\n", ""))
     }
 

@@ -37,6 +37,13 @@ fn comparable(objects: &[Value]) -> BTreeMap<Key, Value> {
             labels.remove(&format!("app.kubernetes.io/{label}"));
         }
         labels.remove("helm.sh/chart");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+            && annotations.remove("helm.sh/resource-policy").is_some()
+            && annotations.is_empty()
+        {
+            metadata.remove("annotations");
+        }
+        let labels = metadata["labels"].as_object_mut().unwrap();
         if kind == "CustomResourceDefinition" {
             // Helm copies them unchanged.
             labels.remove("app.kubernetes.io/part-of");
@@ -60,7 +67,7 @@ fn sort_by_name(value: &mut Value) {
         Value::Array(items) => {
             items.iter_mut().for_each(sort_by_name);
             if items.iter().all(|item| item["name"].is_string()) {
-                items.sort_by_key(|item| item["name"].to_string());
+                items.sort_by_key(|item| (item["name"].to_string(), item.to_string()));
             }
         }
         Value::Object(fields) => fields.values_mut().for_each(sort_by_name),
@@ -92,6 +99,7 @@ fn chart_renders_the_same_objects_as_each_overlay() {
         ("kubeedge", objects("kubeedge"), &["transport=eventbus"]),
         ("base", objects("base"), &["broker.enabled=false"]),
         ("mqtt", objects_with("mqtt", reports), &["workerReports.enabled=true"]),
+        ("mqtt", objects_with("mqtt", "broker-passwords"), &["broker.passwords.enabled=true"]),
         (
             "kubeedge",
             objects_with("kubeedge", reports),
@@ -181,7 +189,7 @@ fn values_are_rendered_in_their_places() {
             "controller.env.NEPTUNE_LOG_FILTER=debug",
             "Deployment",
             "neptune-cloud",
-            "/containers/0/env/7/value",
+            "/containers/0/env/9/value",
             json!("debug"),
         ),
         (
@@ -209,8 +217,8 @@ fn values_are_rendered_in_their_places() {
             "agent.image.repository=r:5000/e",
             "Deployment",
             "neptune-cloud",
-            "/containers/0/env/2/value",
-            json!("r:5000/e:0.1.0"),
+            "/containers/0/env/4/value",
+            json!("r:5000/e:0.2.0"),
         ),
         (
             "agent.env.NEPTUNE_DNS=10.0.0.1",
@@ -265,9 +273,10 @@ fn values_are_rendered_in_their_places() {
 fn parts_can_be_changed_or_disabled() {
     let one = chart(&["controller.replicas=1"]);
     assert_eq!(object(&one, "Deployment", "neptune-cloud")["spec"]["replicas"], 1);
-    let port = chart(&["broker.nodePort=31883"]);
+    let port = chart(&["broker.service.nodePort=31885"]);
     let service = object(&port, "Service", "neptune-mosquitto-nodes");
-    assert_eq!(service["spec"]["ports"][0]["nodePort"], 31883);
+    assert_eq!(service["spec"]["ports"][0]["nodePort"], 31885);
+    assert_eq!(variable(&port, "neptune-join", "NEPTUNE_BROKER_PORT"), Some(json!("31885")));
     let table = chart(&["frameworks.mine.image=r/mine"]);
     let table = &object(&table, "ConfigMap", "neptune-frameworks")["data"]["frameworks.yaml"];
     assert_eq!(table, "mine:\n  image: r/mine\n");
@@ -277,6 +286,57 @@ fn parts_can_be_changed_or_disabled() {
     let own_network = chart(&["transport=eventbus", "eventbus.cloudcoreAddresses=null"]);
     let policy = object(&own_network, "NetworkPolicy", "neptune-cloud");
     assert_eq!(policy["spec"]["ingress"][0]["from"].as_array().unwrap().len(), 1);
+}
+
+/// The value of a variable of the first container of a Deployment.
+fn variable(objects: &[Value], deployment: &str, name: &str) -> Option<Value> {
+    let pod = &object(objects, "Deployment", deployment)["spec"]["template"]["spec"];
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    env.iter().find(|it| it["name"] == name).map(|it| it["value"].clone())
+}
+
+#[test]
+fn addresses_for_nodes_are_known_to_broker_and_enroll() {
+    let addresses = "NEPTUNE_BROKER_ADDRESS";
+    assert_eq!(variable(&chart(&[]), "neptune-cloud", addresses), None);
+    let named = chart(&["join.address={a.example,192.0.2.1}"]);
+    assert_eq!(variable(&named, "neptune-cloud", addresses), Some(json!("a.example,192.0.2.1")));
+    let service = object(&named, "Service", "neptune-join");
+    assert_eq!(service["metadata"]["annotations"], json!({"neptune.io/address": "a.example"}));
+    let balanced = chart(&[
+        "join.address={a.example}",
+        "join.service.type=LoadBalancer,join.service.port=443,join.service.nodePort=null",
+        "broker.service.type=LoadBalancer,broker.service.port=443,broker.service.nodePort=null",
+        "broker.url=mqtts://b.example:443",
+    ]);
+    assert_eq!(variable(&balanced, "neptune-cloud", addresses), Some(json!("a.example,b.example")));
+    let url = variable(&balanced, "neptune-join", "NEPTUNE_BROKER_URL");
+    assert_eq!(url, Some(json!("mqtts://b.example:443")));
+    for service in ["neptune-join", "neptune-mosquitto-nodes"] {
+        let spec = &object(&balanced, "Service", service)["spec"];
+        assert_eq!(
+            (&spec["type"], &spec["ports"][0]["port"]),
+            (&json!("LoadBalancer"), &json!(443))
+        );
+        assert_eq!(spec["ports"][0].get("nodePort"), None);
+    }
+}
+
+/// Argo CD renders a chart at each sync: what it renders may contain nothing random, and must not
+/// replace what the controller wrote.
+#[test]
+fn chart_renders_the_same_bytes_each_time_and_no_secret_data() {
+    let render = || {
+        let chart = repository("build/helm/neptune");
+        let output = helm().args(["template", "neptune"]).arg(chart).output().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    };
+    assert_eq!(render(), render());
+    let objects = chart(&[]);
+    let secrets = objects.iter().filter(|object| object["kind"] == "Secret");
+    assert!(secrets.clone().all(|it| it.get("data").is_none() && it.get("stringData").is_none()));
+    assert_eq!(secrets.count(), 4);
 }
 
 #[test]
@@ -396,7 +456,15 @@ async fn upgrade_to_another_transport_keeps_the_controllers_fields() {
     }
     let brokers = ["get", "all", "-A", "-l", "app.kubernetes.io/name=neptune-mosquitto"];
     assert_eq!(cluster.kubectl(&brokers).0, "", "the broker was removed");
-    done(cluster.helm(&["uninstall", "neptune"]));
+    // What nodes that joined trust is kept, and used by the next installation.
+    let authority =
+        ["-n", "neptune-system", "get", "secret/neptune-ca", "-o", r"jsonpath={.data.tls\.key}"];
+    done(cluster.kubectl(&["-n", "neptune-system", "patch", "secret/neptune-ca", "-p", key]));
+    let _ = cluster.helm(&["uninstall", "neptune"]);
+    assert_eq!(done(cluster.kubectl(&authority)), "Zm9v");
+    done(cluster.helm(&["install", "neptune", chart]));
+    assert_eq!(done(cluster.kubectl(&authority)), "Zm9v");
+    let _ = cluster.helm(&["uninstall", "neptune"]);
     let left = cluster.kubectl(&["get", "crds", "-o", "name"]);
     assert_eq!(done(left).lines().count(), 8, "with the definitions, every object would go");
 }

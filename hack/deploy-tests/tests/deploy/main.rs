@@ -9,6 +9,8 @@ mod helm;
 mod images;
 mod manifests;
 mod rbac;
+mod release;
 mod rights;
 mod settings;
 mod unit;
+mod upgrade;

@@ -114,8 +114,34 @@ const WEBHOOK: (Right, &str) = (
     "neptune",
 );
 
+/// The rights of the controller with `--ca-secret`: for all `EdgeNodes`.
+// kubernetes/edge_node_writes.rs patches the spec of a node that joins.
+const JOINED: [Right; 1] = [("neptune.io", "edgenodes", &["patch"])];
+
+/// In the controller's own namespace, of these names.
+// join/authority.rs gets it, and replaces it while it is empty. join/maintain.rs follows the others by
+// their names, and replaces them.
+const JOINS: [(Right, &str); 3] = [
+    (("", "secrets", &["get", "update"]), "neptune-ca"),
+    (("", "secrets", &["list", "watch", "update"]), "neptune-broker-tls"),
+    (("", "configmaps", &["list", "watch", "update"]), "neptune-join-tokens"),
+];
+
+/// The rights of the join server everywhere, and in its namespace.
+// join/request.rs gets both by name; join/authority.rs gets the Secret, and join/tokens.rs gets and
+// replaces the ConfigMap.
+const JOIN_SERVER: [Right; 2] = [("neptune.io", "edgenodes", &["get"]), ("", "nodes", &["get"])];
+const JOIN_SERVER_OWN: [(Right, &str); 2] = [
+    (("", "secrets", &["get"]), "neptune-ca"),
+    (("", "configmaps", &["get", "update"]), "neptune-join-tokens"),
+];
+
+/// The right of the container that writes the files of the broker.
+// cloud/src/commands/broker_files.rs follows it by its name.
+const BROKER: (Right, &str) = (("", "secrets", &["list", "watch"]), "neptune-broker-tls");
+
 /// The files that call the API server. Another file may need another right above.
-const CALLERS: [&str; 18] = [
+const CALLERS: [&str; 22] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
     "cache/mod.rs",
@@ -125,6 +151,10 @@ const CALLERS: [&str; 18] = [
     "controllers/runtime/config_reads.rs",
     "controllers/runtime/events.rs",
     "controllers/runtime/status_writer.rs",
+    "join/authority.rs",
+    "join/maintain.rs",
+    "join/request.rs",
+    "join/tokens.rs",
     "kubernetes/edge_node_writes.rs",
     "kubernetes/history.rs",
     "kubernetes/leader_election.rs",
@@ -207,23 +237,46 @@ fn roles_allow_exactly_what_the_controller_calls() {
 }
 
 #[test]
-fn rights_are_bound_to_the_controller_only() {
+fn joins_have_the_rights_of_their_calls_and_no_more() {
+    let objects = objects("mqtt");
+    let own = |rights: &[(Right, &str)]| -> BTreeSet<Rule> {
+        rights.iter().flat_map(|(right, name)| expand([right], name)).collect()
+    };
+    for (role, everywhere, here) in [
+        ("neptune-cloud-joins", expand(&JOINED, ""), own(&JOINS)),
+        ("neptune-join", expand(&JOIN_SERVER, ""), own(&JOIN_SERVER_OWN)),
+        ("neptune-broker", BTreeSet::new(), own(&[BROKER])),
+    ] {
+        assert_eq!(allowed(&objects, "ClusterRole", &[role]), everywhere, "{role}");
+        assert_eq!(allowed(&objects, "Role", &[role]), here, "{role}");
+    }
+}
+
+#[test]
+fn rights_are_bound_to_their_account_only() {
     for overlay in OVERLAYS {
         let objects = objects(overlay);
         for binding in objects.iter().filter(|o| o["kind"].as_str().unwrap().ends_with("Binding")) {
             let subjects = binding["subjects"].as_array().unwrap();
             assert_eq!(subjects.len(), 1, "{binding}");
             assert_eq!(subjects[0]["kind"], "ServiceAccount");
-            assert_eq!(subjects[0]["name"], "neptune-cloud");
             assert_eq!(subjects[0]["namespace"], "neptune-system");
             let role = binding["roleRef"]["name"].as_str().unwrap();
-            assert!(["neptune-cloud", "neptune-cloud-rules"].contains(&role), "{binding}");
+            let account = match role {
+                "neptune-cloud" | "neptune-cloud-rules" | "neptune-cloud-joins" => "neptune-cloud",
+                "neptune-join" | "neptune-broker" => role,
+                other => panic!("{other} is bound: {binding}"),
+            };
+            assert_eq!(subjects[0]["name"], account, "{binding}");
         }
         for object in &objects {
             let pod = &object["spec"]["template"]["spec"];
             let has_token = pod["automountServiceAccountToken"] != false;
             let name = &object["metadata"]["name"];
-            assert!(pod.is_null() || has_token == (name == "neptune-cloud"), "{overlay}: {name}");
+            assert!(
+                pod.is_null() || has_token == (name == "neptune-cloud" || name == "neptune-join"),
+                "{overlay}: {name}"
+            );
         }
     }
 }

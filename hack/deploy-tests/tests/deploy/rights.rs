@@ -114,7 +114,8 @@ const TABLE: &[Row] = &[
     // EdgeNodes: who may patch them decides which keys are trusted.
     (&[CONTROLLER], "get list watch create", "edgenodes.neptune.io", &[ALL], true),
     (&[CONTROLLER], "patch", "edgenodes.neptune.io:status", &[ALL], true),
-    (&[CONTROLLER], "update patch delete", "edgenodes.neptune.io", &[ALL], false),
+    // With joins it may also patch them.
+    (&[CONTROLLER], "update delete", "edgenodes.neptune.io", &[ALL], false),
     (
         &[AGENT, STRANGER, VIEWER, EDITOR, OWNER],
         "create update patch delete",

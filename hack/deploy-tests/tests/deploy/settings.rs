@@ -38,7 +38,7 @@ fn agents_settings_file_lists_every_option_of_run() {
 
 #[test]
 fn manifests_set_only_variables_that_the_programs_read() {
-    let cloud = options("cloud", &["mod", "run"]);
+    let cloud = options("cloud", &["mod", "run", "join_server", "broker_files"]);
     let edge = options(
         "edge",
         &["mod", "run", "containers", "devices", "downloads", "models", "peers", "fetch", "doctor"],
@@ -76,7 +76,11 @@ fn configurations_of_mosquitto_send_without_delay() {
         }
     }
     names.sort();
-    assert_eq!(names, ["bridge.conf", "mosquitto.conf"], "add new ones here");
+    assert_eq!(
+        names,
+        ["bridge.conf", "mosquitto-passwords.conf", "mosquitto.conf"],
+        "add new ones here"
+    );
 }
 
 #[test]
@@ -90,6 +94,7 @@ fn docs_list_every_reason() {
     assert!(rows.len() > 100, "only {} reasons were read", rows.len());
     for (name, condition) in rows {
         let (name, _phase) = name.split_once(": ").unwrap();
+        let (condition, _remedy) = condition.split_once(": ").unwrap();
         let row = format!("| `{name}` | {condition} |");
         assert!(page.contains(&row), "no row in docs/ begins with {row}");
     }

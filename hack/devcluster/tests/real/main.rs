@@ -59,6 +59,7 @@ async fn refused_cases(comparison: &mut Comparison, kinds: &Kinds) {
             "model" => sample("model.yaml"),
             "serving" => sample("inferencemodel.yaml"),
             "service" => sample("jointinferenceservice.yaml"),
+            "gateway" => documents(&root().join("examples/digits/gateway.yaml")).remove(0),
             "training" => sample("trainingmodel.yaml"),
             other => panic!("no sample of {other}"),
         };

@@ -33,8 +33,8 @@ impl Fleet {
                 self.start_agent();
             }
             KillTarget::Controller => {
-                self.controller.kill();
-                self.controller = self.launcher.controller(&self.broker);
+                self.stop_controller();
+                self.start_controller();
             }
             KillTarget::Broker => self.broker.restart().await,
             KillTarget::KubeEdge => {
@@ -56,6 +56,16 @@ impl Fleet {
                 docker(&["kill", &self.container(&self.edge)]);
             }
         }
+    }
+
+    /// Kills the controller, as a failure of its machine does.
+    pub fn stop_controller(&mut self) {
+        self.controller.kill();
+    }
+
+    /// Starts the controller after [`Fleet::stop_controller`].
+    pub fn start_controller(&mut self) {
+        self.controller = self.launcher.controller(&self.broker);
     }
 
     /// Kills the edge node's agent. Its containers keep running.

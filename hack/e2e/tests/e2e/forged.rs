@@ -118,13 +118,17 @@ async fn hundred_forged_messages_are_rejected_and_counted() {
     let uid = apply(&cluster);
     let options = broker.as_cloud(CONTROLLER);
     let port = free_port();
-    let password = dir.path().join("password");
-    std::fs::write(&password, format!("of-{CONTROLLER}")).unwrap();
+    let identity = options.identity.unwrap();
+    let contents =
+        [options.ca.unwrap(), identity.certificate.clone(), identity.key.as_str().to_owned()];
     let program = program("neptune-cloud");
     let mut command = programs::controller(&program, cluster.kubeconfig(), port);
-    let url = format!("mqtts://{CONTROLLER}@localhost:{}", options.url.port());
-    command.args(programs::mqtt(&url)).arg("--mqtt-ca-file").arg(options.ca_file.unwrap());
-    command.arg("--mqtt-password-file").arg(password);
+    command.args(programs::mqtt(&format!("mqtts://localhost:{}", options.url.port())));
+    for (kind, content) in ["ca", "cert", "key"].into_iter().zip(contents) {
+        let file = dir.path().join(kind);
+        std::fs::write(&file, content).unwrap();
+        command.arg(format!("--mqtt-{kind}-file")).arg(file);
+    }
     let controller = Process::start("neptune-cloud", dir.path(), &mut command);
 
     // A valid report first, so that a forged one would change the totals.

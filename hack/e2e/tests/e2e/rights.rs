@@ -15,12 +15,14 @@ use tempfile::TempDir;
 const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
 
 /// Rights that are granted and not used here.
-const NOT_SEEN: [&str; 26] = [
+const NOT_SEEN: [&str; 27] = [
     // A repeated Event is patched; every Event here is new.
     "events.k8s.io events patch",
     // No agent is here, and no keys of an earlier version. cloud/tests/nodes.rs tests both.
     "neptune.io edgenodes create",
     "neptune.io edgenodes/status patch",
+    // No node joins here. cloud/tests/join.rs tests that.
+    "neptune.io edgenodes patch",
     " configmaps patch",
     // Nobody asks for a log here. cloud/tests/logs.rs tests that.
     "neptune.io logrequests delete",
@@ -54,7 +56,8 @@ const NOT_SEEN: [&str; 26] = [
 ];
 
 /// The roles that are bound to the controller, with that of a namespace with trainings.
-const ROLES: [&str; 3] = ["neptune-cloud", "neptune-cloud-rules", "neptune-training"];
+const ROLES: [&str; 4] =
+    ["neptune-cloud", "neptune-cloud-joins", "neptune-cloud-rules", "neptune-training"];
 
 /// The namespaces with trainings. The owner of the second one has not bound the role yet.
 const TRAINING: &str = "plant";

@@ -38,14 +38,7 @@ pub fn endpoint(
         invalid("modelName", "", "must be the name of the model there, or not be set");
     }
     for (field, file) in [("tokenFile", &spec.token_file), ("caFile", &spec.ca_file)] {
-        let is_name = |name: &&String| {
-            let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-            let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-            name.chars().all(is_allowed)
-                && is_edge(name.chars().next())
-                && is_edge(name.chars().next_back())
-        };
-        if let Some(name) = file.as_ref().filter(|name| !is_name(name)) {
+        if let Some(name) = file.as_ref().filter(|name| !is_file_name(name)) {
             invalid(field, name, "must be the name of a file in the node's directory of secrets");
         }
     }
@@ -60,6 +53,15 @@ pub fn endpoint(
         ca_file: spec.ca_file.clone(),
         ..target
     })
+}
+
+/// Whether a text is the name of a file in a directory of secrets.
+pub fn is_file_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    name.chars().all(is_allowed)
+        && is_edge(name.chars().next())
+        && is_edge(name.chars().next_back())
 }
 
 /// What is wrong with the URL of an endpoint, in the words of the resource.

@@ -6,7 +6,8 @@ use neptune_wire::Resource;
 use crate::{
     finding::Finding,
     joint_inference_service::{
-        facts::ServiceFacts, resolved::CloudTarget, spec::forms::gateway_settings,
+        cloud::endpoint::is_file_name, facts::ServiceFacts, resolved::CloudTarget,
+        spec::forms::gateway_settings,
     },
     reason::Reason,
 };
@@ -50,7 +51,25 @@ pub fn other_service(
         target.config.model_name.clone_from(&other.model_name);
         target.config.addresses.clone_from(&other.addresses);
         target.config.allow_plain_http = true;
-        return Some(CloudTarget { protocol: other.protocol, is_gateway: true, ..target });
+        let named = service.spec.cloud_worker.service.as_ref();
+        let files =
+            named.map(|named| [("tokenFile", &named.token_file), ("caFile", &named.ca_file)]);
+        for (field, file) in files.into_iter().flatten() {
+            if let Some(file) = file.as_ref().filter(|file| !is_file_name(file)) {
+                let message = format!(
+                    "spec.cloudWorker.service.{field} {file:?} must be the name of a file in the node's directory of secrets"
+                );
+                findings.push(Finding::new(Reason::EndpointInvalid, message));
+                return None;
+            }
+        }
+        return Some(CloudTarget {
+            protocol: other.protocol,
+            is_gateway: true,
+            token_file: named.and_then(|named| named.token_file.clone()),
+            ca_file: named.and_then(|named| named.ca_file.clone()),
+            ..target
+        });
     } else {
         let named = service.spec.cloud_worker.service.as_ref();
         let what = match named.and_then(|named| named.address).unwrap_or_default() {

@@ -14,7 +14,7 @@ pub fn check_pod(spec: &WorkerSpec, facts: &ServiceFacts, findings: &mut Vec<Fin
     let policy = &facts.pod_policy;
     let node = facts.cloud_node.as_deref();
     findings.extend(node.and_then(|node| policy.check_node("spec.cloudWorker.nodeName", node)));
-    check_pod_volumes("spec.cloudWorker.workerSpec", spec, policy, findings);
+    check_pod_volumes("spec.cloudWorker.workerSpec", spec.into(), policy, findings);
     let mounts_scripts = facts.frameworks.as_ref().is_ok_and(|frameworks| {
         frameworks
             .find(&spec.framework_type, &spec.framework_version)

@@ -46,7 +46,7 @@ pub fn resolve_cloud_worker(
     match runtime {
         Some(CloudRuntime::Kubelet { .. }) => check_pod(spec, facts, findings),
         Some(CloudRuntime::Agent { .. }) => {
-            let mounts = agent_mounts("spec.cloudWorker.workerSpec", spec, findings);
+            let mounts = agent_mounts("spec.cloudWorker.workerSpec", spec.into(), findings);
             let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
             worker = worker.map(|worker| worker.at_agent(mounts, spec, (facts, namespace)));
         }

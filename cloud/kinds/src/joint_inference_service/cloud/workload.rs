@@ -25,6 +25,7 @@ use crate::{
         secrets::pull_secrets,
         workloads::{self, Fetch, Fetched, KubernetesObjects, fetched, read_only, rolling_update},
     },
+    model::mirrors,
     worker::restart::{self, Restart},
 };
 
@@ -77,9 +78,9 @@ fn pod(
     fetch_image: &str,
 ) -> PodSpec {
     let Delivery { mut volumes, mount, fetch, model_url } = delivery(&cloud.worker, fetch_image);
-    volumes.extend(pod_volumes(spec));
+    volumes.extend(pod_volumes(spec.into()));
     let mut mounts = vec![mount];
-    mounts.extend(pod_volume_mounts(spec));
+    mounts.extend(pod_volume_mounts(spec.into()));
     if let Some(scripts) = &worker.scripts {
         volumes.push(host_path("scripts", &scripts.dir));
         mounts.push(read_only("scripts", &scripts.dir));
@@ -92,9 +93,9 @@ fn pod(
     let mut container =
         Container { volume_mounts: Some(mounts), ..container("worker", &worker.program) };
     set_probes(&mut container, spec, SERVICE_PORT);
-    container.env_from = pod_env_from(spec);
+    container.env_from = pod_env_from(spec.into());
     let env = container.env.get_or_insert_default();
-    env.extend(pod_variables(spec));
+    env.extend(pod_variables(spec.into()));
     env.push(variable("MODEL_URL", &model_url));
     env.push(variable("NODE_NAME", cloud.node.as_str()));
     env.extend(of_reports);
@@ -130,13 +131,14 @@ fn delivery(resolved: &ResolvedWorker, fetch_image: &str) -> Delivery {
             let mount = read_only("model", &model_url);
             return Delivery { volumes, mount, fetch: None, model_url };
         }
-        remote @ (ArtifactAddress::Http(_) | ArtifactAddress::S3 { .. }) => remote.to_url(),
+        remote => remote.to_url(),
     };
     let spec = &resolved.model.spec;
     let Fetched { volume, mount, init } = fetched(Fetch {
         directory: &directory,
         url: &url,
         sha256: spec.sha256sum.as_deref(),
+        mirrors: &mirrors::addresses(&spec.mirrors, &spec.files),
         output: &model_url,
         credentials: spec.credentials_secret.as_ref(),
         image: fetch_image,

@@ -36,7 +36,7 @@ pub fn resolve_edge_worker(
         model: facts.edge_model.as_ref(),
     };
     let worker = resolve_worker(&input, service, facts, findings);
-    let mounts = agent_mounts("spec.edgeWorker.workerSpec", spec, findings);
+    let mounts = agent_mounts("spec.edgeWorker.workerSpec", spec.into(), findings);
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     Some(worker?.at_agent(mounts, spec, (facts, namespace)))
 }

@@ -25,7 +25,8 @@ pub fn gateway_address(
     GatewayAddress {
         url: gateway_url(gateway, only),
         grpc_url: gateway_grpc_url(gateway, only),
-        service_url: has_service.then(|| format!("http://{host}:{}", gateway_port(gateway))),
+        service_url: has_service
+            .then(|| format!("{}://{host}:{}", scheme(gateway), gateway_port(gateway))),
         protocol: Some(protocol.as_str().to_owned()),
     }
 }
@@ -41,10 +42,15 @@ pub fn gateway_grpc_url(gateway: &Gateway, address: Option<&str>) -> Option<Stri
 }
 
 fn url(gateway: &Gateway, address: Option<&str>, port: u16) -> Option<String> {
+    let scheme = scheme(gateway);
     if gateway.expose == Some(true) {
-        return address.map(|address| format!("http://{}:{port}", in_url(address)));
+        return address.map(|address| format!("{scheme}://{}:{port}", in_url(address)));
     }
-    Some(format!("http://127.0.0.1:{port}"))
+    Some(format!("{scheme}://127.0.0.1:{port}"))
+}
+
+const fn scheme(gateway: &Gateway) -> &'static str {
+    if gateway.tls.is_some() { "https" } else { "http" }
 }
 
 #[cfg(test)]
@@ -64,5 +70,11 @@ mod tests {
         assert_eq!(gateway_grpc_url(&gateway, Some("192.0.2.7")), None);
         gateway.grpc_port = Some(8082);
         assert_eq!(gateway_grpc_url(&gateway, Some("192.0.2.7")).unwrap(), "http://192.0.2.7:8082");
+        gateway.tls = Some(neptune_api::GatewayTls::default());
+        assert_eq!(gateway_url(&gateway, Some("192.0.2.7")).unwrap(), "https://192.0.2.7:8080");
+        assert_eq!(
+            gateway_grpc_url(&gateway, Some("192.0.2.7")).unwrap(),
+            "https://192.0.2.7:8082"
+        );
     }
 }

@@ -3,13 +3,16 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use http::header::{HeaderName, HeaderValue};
-use neptune_api::{Gateway, GatewayTimeouts, JointInferenceService, ServerProtocol};
-use neptune_gateway_config::{AllowedHosts, Config, Edge, Limits, NeverUpload, Timeouts};
+use neptune_api::{Gateway, GatewayClient, GatewayTimeouts, JointInferenceService, ServerProtocol};
+use neptune_gateway_config::{
+    AllowedHosts, Client, Config, Edge, Limits, NeverUpload, Timeouts, Tls, check_clients,
+};
 use neptune_program::duration::parse_spec;
 
 use crate::{
     finding::Finding,
     joint_inference_service::{
+        cloud::endpoint::is_file_name,
         gateway::{
             fields::{invalid, read},
             hard_example::hard_example_config,
@@ -18,6 +21,7 @@ use crate::{
         spec::forms::gateway_settings,
     },
     kubernetes::quantities,
+    reason::Reason,
     worker::ports::{self, gateway_port},
 };
 
@@ -50,6 +54,8 @@ pub fn gateway_config(
         metrics_listen: None,
         grpc_listen: None,
         allowed_hosts: AllowedHosts::default(),
+        clients: clients(&gateway, findings),
+        tls: tls(&gateway, findings),
         edge: Edge {
             address: format!("127.0.0.1:{}", edge.port),
             grpc_address: None,
@@ -101,6 +107,36 @@ fn check_port_range(gateway: &Gateway, findings: &mut Vec<Finding>) {
             invalid(field, &port, "must be 1 to 65535", findings);
         }
     }
+}
+
+/// The clients, checked by the function that the gateway uses.
+fn clients(gateway: &Gateway, findings: &mut Vec<Finding>) -> Vec<Client> {
+    let client = |client: &GatewayClient| Client {
+        name: client.name.clone(),
+        key_sha256: client.key_sha256.clone(),
+        // One below 0 is refused as 0 is.
+        requests_per_minute: client.requests_per_minute.map(|it| it.try_into().unwrap_or(0)),
+        uploads: client.uploads.unwrap_or_default(),
+        models: client.models.clone(),
+    };
+    let clients: Vec<Client> = gateway.clients.iter().map(client).collect();
+    if let Err(error) = check_clients(&clients) {
+        let message = format!("spec.gateway: {error}");
+        findings.push(Finding::new(Reason::GatewayInvalid, message));
+    }
+    clients
+}
+
+/// The certificate, by the names of its files: the agent knows their paths.
+fn tls(gateway: &Gateway, findings: &mut Vec<Finding>) -> Option<Tls> {
+    let files = gateway.tls.as_ref()?;
+    for (field, name) in [("tls.certFile", &files.cert_file), ("tls.keyFile", &files.key_file)] {
+        if !is_file_name(name) {
+            let why = "must be the name of a file in the node's directory of secrets";
+            invalid(field, name, why, findings);
+        }
+    }
+    Some(Tls { cert_file: (&files.cert_file).into(), key_file: (&files.key_file).into() })
 }
 
 fn never_upload(gateway: &Gateway, findings: &mut Vec<Finding>) -> NeverUpload {
@@ -223,6 +259,11 @@ mod tests {
                 "timeouts": {"edge": "500ms", "cloudConnect": "1s", "cloudFirstByte": "2m", "cloudTotal": "1h"},
                 "streaming": "EdgeOnly", "neverUpload": {"headers": ["x-private: yes"]},
                 "maxBodyBytes": "8Mi", "maxInFlight": 16,
+                "clients": [
+                    {"name": "hall", "keySha256": ["0a".repeat(32)], "requestsPerMinute": 600},
+                    {"name": "line", "keySha256": ["0b".repeat(32)], "uploads": "Never", "models": ["m"]},
+                ],
+                "tls": {"certFile": "web.crt", "keyFile": "web.key"},
             }),
         ];
         let clouds = [

@@ -6,6 +6,7 @@ pub mod config;
 pub mod exposed;
 pub mod fields;
 pub mod hard_example;
+pub mod open;
 pub mod ports;
 pub mod resolve;
 pub mod task;

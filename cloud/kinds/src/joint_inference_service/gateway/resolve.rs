@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use neptune_api::{JointInferenceService, ServerProtocol};
 use neptune_gateway_config::{Config, Goal};
-use neptune_wire::{NodeName, Role};
+use neptune_wire::{GatewayTlsFiles, NodeName, Role};
 
 use crate::{
     finding::Finding,
@@ -69,6 +69,10 @@ pub fn resolve_gateway(
         server: server.name.parse().expect("an API server names objects by RFC 1123"),
         token_file: cloud.and_then(|target| target.token_file.clone()),
         ca_file: cloud.and_then(|target| target.ca_file.clone()),
+        tls: settings.tls.as_ref().map(|tls| GatewayTlsFiles {
+            cert_file: tls.cert_file.clone(),
+            key_file: tls.key_file.clone(),
+        }),
         capture_dir: capture.map(|capture| capture.directory),
         ports: ports::gateway_ports(&settings).collect(),
         address: gateway_address(&settings, protocol, nodes, exposed.as_deref(), &host),

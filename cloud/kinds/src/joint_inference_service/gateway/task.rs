@@ -48,6 +48,7 @@ pub fn planned_gateway(gateway: &ValidGateway, service: &ObjectMetadata) -> Work
             server: gateway.server.clone(),
             token_file: gateway.token_file.clone(),
             ca_file: gateway.ca_file.clone(),
+            tls: gateway.tls.clone(),
             capture_dir: gateway.capture_dir.clone(),
         })),
     }

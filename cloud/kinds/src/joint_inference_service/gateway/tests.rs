@@ -56,6 +56,31 @@ pub const GATEWAY_CASES: &[Case] = &[
         "spec.gateway.capture.dataset: Dataset \"hard\" has the format \"csv\", and captured",
     ),
     (
+        "two clients with one key",
+        |s, f| {
+            assistant(s, f);
+            let client = |name: &str| neptune_api::GatewayClient {
+                name: name.into(),
+                key_sha256: vec!["0a".repeat(32)],
+                ..Default::default()
+            };
+            let clients = vec![client("hall"), client("line")];
+            s.spec.gateway = Some(Box::new(Gateway { clients, ..Gateway::default() }));
+        },
+        Reason::GatewayInvalid,
+        "spec.gateway: clients \"hall\" and \"line\" have the same keySha256 0a0a0a0a...; give each",
+    ),
+    (
+        "certificate that is a path",
+        |s, f| {
+            assistant(s, f);
+            let tls = neptune_api::GatewayTls { cert_file: "a/b".into(), key_file: "key".into() };
+            s.spec.gateway = Some(Box::new(Gateway { tls: Some(tls), ..Gateway::default() }));
+        },
+        Reason::GatewayInvalid,
+        "spec.gateway.tls.certFile \"a/b\" must be the name of a file in the node's directory",
+    ),
+    (
         "goal above the cap",
         |s, f| {
             assistant(s, f);

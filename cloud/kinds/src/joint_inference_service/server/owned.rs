@@ -26,10 +26,17 @@ use crate::{
         },
     },
     kubernetes::{
-        identity::is_owned, labels::MANAGED_BY, node_view::NodeView, pod_security, quantities,
+        container_inputs::ContainerInputs, identity::is_owned, labels::MANAGED_BY,
+        node_view::NodeView, pod_security, quantities,
     },
+    model::mirrors,
     reason::Reason,
-    worker::serving_runtimes::{GRPC_PORT, Server, ServerPorts},
+    worker::{
+        node_values::common_variables,
+        server_inputs,
+        serving_runtimes::{GRPC_PORT, Server, ServerPorts},
+        settings::variables,
+    },
 };
 
 /// The place where an owned model server runs.
@@ -117,6 +124,11 @@ fn check_server(
     let field = format!("{}.server", worker_field(role));
     let resources = server.resources.as_ref();
     let _ = quantities::limits(&format!("{field}.resources.limits"), resources, findings);
+    let inputs = ContainerInputs::from(server);
+    let env = common_variables(inputs.env);
+    let _ = variables(&format!("{field}.env"), &env, &server_inputs::RESERVED, findings);
+    let policy = place.is_pod().then_some(&facts.pod_policy);
+    let _ = server_inputs::mounts(&field, inputs, policy, findings);
     let context = server.security_context.as_ref();
     findings.extend(pod_security::check(&format!("{field}.securityContext"), context));
     let framework = framework_server(&server.framework_type, &field, facts, findings);
@@ -192,7 +204,9 @@ fn spec(
         manifest: vec![InferenceModelFile {
             version: Some(version.clone()),
             download_url: Some(download_url(model)),
+            files: Vec::new(),
             sha256sum: digest(model),
+            mirrors: mirrors::addresses(&model.spec.mirrors, &model.spec.files),
         }],
         target_version: Some(version),
         service_type: (layer == "cloud").then(|| "ClusterIP".to_owned()),
@@ -200,6 +214,10 @@ fn spec(
             image: server.image.clone(),
             args: server.args.clone(),
             resources: server.resources.clone(),
+            env: server.env.clone(),
+            env_from: server.env_from.clone(),
+            volumes: server.volumes.clone(),
+            volume_mounts: server.volume_mounts.clone(),
         })
         .filter(|overrides| *overrides != ServerOverrides::default()),
         transformer: server.transformer.clone(),

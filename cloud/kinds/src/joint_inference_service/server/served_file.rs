@@ -53,10 +53,10 @@ pub fn file_version(model: &Model) -> String {
 
 /// The address of the file, as an `InferenceModel` writes it.
 pub fn download_url(model: &Model) -> String {
-    let url = model.spec.model_url.trim();
+    let url = crate::model::address_text(&model.spec);
     match url.parse() {
         Ok(ArtifactAddress::Path(path)) => format!("file://{path}"),
-        _ => url.to_owned(),
+        _ => url,
     }
 }
 
@@ -94,7 +94,9 @@ mod tests {
             manifest: vec![InferenceModelFile {
                 version: Some("2".to_owned()),
                 download_url: Some(download_url(&first)),
+                files: Vec::new(),
                 sha256sum: digest(&first),
+                mirrors: Vec::new(),
             }],
             ..InferenceModelSpec::default()
         };

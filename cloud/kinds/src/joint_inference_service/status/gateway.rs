@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
-    AgentCounters, CaptureStatus, GatewayProblemStatus, GatewayStatus, JointInferenceServiceStatus,
-    KeyValue, NodeGatewayStatus,
+    AgentCounters, CaptureStatus, GatewayClientStatus, GatewayProblemStatus, GatewayStatus,
+    JointInferenceServiceStatus, KeyValue, NodeGatewayStatus,
 };
 use neptune_wire::{Figure, GatewayReport};
 
@@ -26,7 +26,10 @@ const HISTORY_SECONDS: i64 = 60;
 /// Problems that a status lists.
 const MAX_PROBLEMS: usize = 16;
 
-/// The same if the rows of the service are in slices, and the length of their messages in characters.
+/// Clients that a status lists.
+const MAX_CLIENTS: usize = 32;
+
+/// Problems if the rows of the service are in slices, and the length of their messages in characters.
 const MAX_OF_MANY: (usize, usize) = (4, 96);
 
 /// The status of the gateways. But for a known address it stays while their nodes have not reported
@@ -75,6 +78,7 @@ pub fn next_gateway(
         upload_ratio: upload_ratio.map(|ratio| ratio.to_string()),
         cloud: gateways.iter().map(|gateway| gateway.report.cloud).max().map(|it| it.to_string()),
         capture: capture(&gateways),
+        clients: clients(&gateways),
         problems: problems(&gateways, observed.counted.slices.is_some()),
         history: before.map(|before| before.history.clone()).unwrap_or_default(),
         history_time: before.and_then(|before| before.history_time.clone()),
@@ -209,6 +213,35 @@ fn capture(gateways: &[Gateway<'_>]) -> Option<CaptureStatus> {
     })
 }
 
+/// The sums over all gateways that report. Each of them lists the clients in the order of the spec.
+fn clients(gateways: &[Gateway<'_>]) -> Vec<GatewayClientStatus> {
+    let mut clients: Vec<GatewayClientStatus> = Vec::new();
+    let mut places = HashMap::new();
+    let sum = |sum: &mut i64, number: u64| {
+        *sum = sum.saturating_add(i64::try_from(number).unwrap_or(i64::MAX));
+    };
+    for report in gateways.iter().flat_map(|gateway| &gateway.report.clients) {
+        let place = *places.entry(report.name.as_str()).or_insert(clients.len());
+        if place == MAX_CLIENTS {
+            continue;
+        }
+        if place == clients.len() {
+            let name = report.name.clone();
+            clients.push(GatewayClientStatus { name, ..GatewayClientStatus::default() });
+        }
+        let client = &mut clients[place];
+        let since = Some(&report.since).filter(|since| !since.is_empty());
+        // Times of one form are in the order of their texts.
+        let first = client.since.iter().chain(since).min().cloned();
+        client.since = first;
+        sum(&mut client.requests, report.requests);
+        sum(&mut client.refused, report.refused);
+        sum(&mut client.samples, report.samples);
+        sum(&mut client.uploads, report.cloud);
+    }
+    clients
+}
+
 fn problems(gateways: &[Gateway<'_>], is_sliced: bool) -> Vec<GatewayProblemStatus> {
     let (count, chars) = if is_sliced { MAX_OF_MANY } else { (MAX_PROBLEMS, usize::MAX) };
     let rows = |gateway: &Gateway<'_>| {
@@ -242,7 +275,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::CounterTotals;
     use neptune_wire::{
-        CaptureReport, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewaySignal,
+        CaptureReport, ClientReport, GatewayCloud, GatewayProblem, GatewayProblemReason,
+        GatewaySignal,
     };
 
     use super::*;
@@ -289,6 +323,39 @@ mod tests {
     fn shadows(node: &str, number: u64) -> AgentCounters {
         let counters = CounterTotals { shadow_number: number, ..CounterTotals::default() };
         AgentCounters { node: node.to_owned(), counters, ..AgentCounters::default() }
+    }
+
+    #[test]
+    fn clients_are_summed_over_nodes_in_the_order_of_the_spec() {
+        let client = |name: &str, since: &str, requests| ClientReport {
+            name: name.to_owned(),
+            since: since.to_owned(),
+            requests,
+            refused: 1,
+            samples: requests - 1,
+            cloud: 2,
+            ..ClientReport::default()
+        };
+        let many = (0..40).map(|number| client(&format!("c{number}"), "", 5));
+        let reports = [
+            vec![client("hall", "2026-01-02T00:00:00Z", 10), client("line", "", u64::MAX)],
+            [client("hall", "2026-01-01T00:00:00Z", 5)].into_iter().chain(many).collect(),
+        ]
+        .map(|clients| GatewayReport { clients, ..GatewayReport::default() });
+        let gateways =
+            reports.each_ref().map(|report| Gateway { node: "edge0", report, shadows: 0 });
+        let clients = clients(&gateways);
+        assert_eq!(clients.len(), MAX_CLIENTS);
+        let hall = GatewayClientStatus {
+            name: "hall".to_owned(),
+            since: Some("2026-01-01T00:00:00Z".to_owned()),
+            requests: 15,
+            refused: 2,
+            samples: 13,
+            uploads: 4,
+        };
+        assert_eq!(clients[0], hall);
+        assert_eq!((&*clients[1].name, clients[1].requests), ("line", i64::MAX));
     }
 
     #[test]

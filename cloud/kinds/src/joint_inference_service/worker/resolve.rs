@@ -8,14 +8,13 @@ use neptune_wire::{ArtifactAddress, ContainerProgram, Resource, Role, Scripts, W
 use crate::{
     finding::Finding,
     joint_inference_service::{
-        facts::ServiceFacts,
-        resolved::{ResolvedWorker, WorkerConfig},
-        spec::names::worker_field,
+        facts::ServiceFacts, resolved::ResolvedWorker, spec::names::worker_field,
     },
     kubernetes::{pod_security, secrets::check_name},
     reason::Reason,
     worker::{
         config::references::{self, variables_of_objects},
+        container_config::ContainerConfig,
         frameworks::CONTAINER,
         names::worker_name,
         node_values::{NodeValues, common_parameters, common_variables},
@@ -78,17 +77,17 @@ pub fn resolve_worker(
     };
     let mut common = program::resolve(&fields, findings);
     // Their values come from their objects.
-    for name in variables_of_objects(spec.worker) {
+    for name in variables_of_objects(spec.worker.into()) {
         common.env.remove(name);
     }
     let (given, env) = (&spec.worker.parameters, &spec.worker.env);
     let node_values = NodeValues::new(&spec.field("workerSpec"), given, env, findings);
     findings.extend(pod_security::check(&spec.field("workerSpec.securityContext"), context));
     secrets(spec, findings);
-    references::check(&spec.field("workerSpec"), spec.worker, findings);
+    references::check(&spec.field("workerSpec"), spec.worker.into(), findings);
     let mounts_scripts = image_and_command.as_ref().is_some_and(|(_, it)| !it.is_empty());
     let scripts = mounts_scripts.then_some(&*spec.worker.script_dir);
-    volumes::check(&spec.field("workerSpec"), spec.worker, scripts, findings);
+    volumes::check(&spec.field("workerSpec"), spec.worker.into(), scripts, findings);
     probes::check(&spec.field("workerSpec"), spec.worker, findings);
     let stop_grace_seconds = program_of_image(spec, findings);
     if findings.len() > before {
@@ -104,7 +103,7 @@ pub fn resolve_worker(
         // Each node has its own.
         program.env.clear();
     }
-    let config = WorkerConfig::None;
+    let config = ContainerConfig::None;
     Some(ResolvedWorker { name: name?, model, source, program, node_values, scripts, config })
 }
 

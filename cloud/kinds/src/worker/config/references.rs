@@ -1,13 +1,15 @@
-//! The Secrets and `ConfigMap`s that a worker refers to, and the checks of these fields. The schema has
+//! The Secrets and `ConfigMap`s that a container refers to, and the checks of these fields. The schema has
 //! the same rules.
 
 use std::{collections::BTreeSet, fmt};
 
-use neptune_api::{KeyToPath, VariableSource, Volume, WorkerSpec};
+use neptune_api::{KeyToPath, VariableSource, Volume};
 use neptune_wire::ObjectName;
 
 use crate::{
-    finding::Finding, kubernetes::secrets::check_name, reason::Reason,
+    finding::Finding,
+    kubernetes::{container_inputs::ContainerInputs, secrets::check_name},
+    reason::Reason,
     worker::environment::is_variable,
 };
 
@@ -102,16 +104,16 @@ fn source(volume: &Volume) -> Option<(ConfigName, &[KeyToPath], bool)> {
 }
 
 /// What a worker uses, in the order of its spec. A volume that is not mounted is not used.
-pub fn uses(spec: &WorkerSpec) -> Vec<ConfigUse<'_>> {
+pub fn uses(inputs: ContainerInputs<'_>) -> Vec<ConfigUse<'_>> {
     let mut all = Vec::new();
-    for variable in &spec.env {
+    for variable in inputs.env {
         let source = variable.value_from.as_ref().and_then(selected);
         all.extend(source.map(|(object, key, optional)| {
             let part = ConfigPart::Variable(&variable.name, key);
             ConfigUse { object, optional, part }
         }));
     }
-    for entry in &spec.env_from {
+    for entry in inputs.env_from {
         let secret = entry.secret_ref.as_ref().map(|it| (ConfigKind::Secret, it));
         let config_map = entry.config_map_ref.as_ref().map(|it| (ConfigKind::ConfigMap, it));
         all.extend(secret.or(config_map).map(|(kind, reference)| ConfigUse {
@@ -120,15 +122,16 @@ pub fn uses(spec: &WorkerSpec) -> Vec<ConfigUse<'_>> {
             part: ConfigPart::Variables(&entry.prefix),
         }));
     }
-    let is_mounted = |volume: &&Volume| spec.volume_mounts.iter().any(|it| it.name == volume.name);
-    for volume in spec.volumes.iter().filter(is_mounted) {
+    let is_mounted =
+        |volume: &&Volume| inputs.volume_mounts.iter().any(|it| it.name == volume.name);
+    for volume in inputs.volumes.iter().filter(is_mounted) {
         all.extend(source(volume).map(|(object, items, optional)| ConfigUse {
             object,
             optional,
             part: ConfigPart::Files(items),
         }));
     }
-    all.extend(spec.image_pull_secrets.iter().map(|secret| ConfigUse {
+    all.extend(inputs.image_pull_secrets.iter().map(|secret| ConfigUse {
         object: named(ConfigKind::Secret, &secret.name),
         optional: false,
         part: ConfigPart::Credentials,
@@ -137,23 +140,23 @@ pub fn uses(spec: &WorkerSpec) -> Vec<ConfigUse<'_>> {
 }
 
 /// The objects that a worker uses.
-pub fn references(spec: &WorkerSpec) -> BTreeSet<ConfigName> {
-    uses(spec).into_iter().map(|it| it.object).collect()
+pub fn references(inputs: ContainerInputs<'_>) -> BTreeSet<ConfigName> {
+    uses(inputs).into_iter().map(|it| it.object).collect()
 }
 
 /// The names of the variables of `env` that come from Secrets and `ConfigMap`s.
-pub fn variables_of_objects(spec: &WorkerSpec) -> impl Iterator<Item = &str> {
+pub fn variables_of_objects(inputs: ContainerInputs<'_>) -> impl Iterator<Item = &str> {
     let from_object = |source: &VariableSource| source.node_label.is_none();
-    let variables = spec.env.iter();
+    let variables = inputs.env.iter();
     variables.filter(move |it| it.value_from.as_ref().is_some_and(from_object)).map(|it| &*it.name)
 }
 
-/// Adds a finding for each invalid reference. `field` is the `workerSpec`.
-pub fn check(field: &str, spec: &WorkerSpec, findings: &mut Vec<Finding>) {
+/// Adds a finding for each invalid reference. `field` has them.
+pub fn check(field: &str, inputs: ContainerInputs<'_>, findings: &mut Vec<Finding>) {
     let mut refuse = |reason, problem: String| {
         findings.push(Finding::new(reason, format!("{field}.{problem}")));
     };
-    for variable in &spec.env {
+    for variable in inputs.env {
         let Some(source) = &variable.value_from else { continue };
         let sources = [
             source.node_label.is_some(),
@@ -177,12 +180,12 @@ pub fn check(field: &str, spec: &WorkerSpec, findings: &mut Vec<Finding>) {
             );
         }
     }
-    if spec.env_from.len() > MAX_ENV_FROM {
-        let number = spec.env_from.len();
+    if inputs.env_from.len() > MAX_ENV_FROM {
+        let number = inputs.env_from.len();
         let problem = format!("envFrom has {number} entries; at most {MAX_ENV_FROM} are supported");
         refuse(Reason::EnvInvalid, problem);
     }
-    for (at, entry) in spec.env_from.iter().enumerate() {
+    for (at, entry) in inputs.env_from.iter().enumerate() {
         if entry.secret_ref.is_some() == entry.config_map_ref.is_some() {
             let problem = "must have exactly one of secretRef and configMapRef";
             refuse(Reason::EnvInvalid, format!("envFrom[{at}] {problem}"));
@@ -193,7 +196,7 @@ pub fn check(field: &str, spec: &WorkerSpec, findings: &mut Vec<Finding>) {
             refuse(Reason::EnvInvalid, format!("envFrom[{at}]: prefix {prefix:?} {problem}"));
         }
     }
-    for volume in &spec.volumes {
+    for volume in inputs.volumes {
         let name = &volume.name;
         let Some((_, items, _)) = source(volume) else { continue };
         let mut paths = BTreeSet::new();
@@ -217,11 +220,11 @@ pub fn check(field: &str, spec: &WorkerSpec, findings: &mut Vec<Finding>) {
             }
         }
     }
-    check_objects(field, spec, findings);
+    check_objects(field, inputs, findings);
 }
 
-fn check_objects(field: &str, spec: &WorkerSpec, findings: &mut Vec<Finding>) {
-    let uses = uses(spec);
+fn check_objects(field: &str, inputs: ContainerInputs<'_>, findings: &mut Vec<Finding>) {
+    let uses = uses(inputs);
     if uses.len() > MAX_REFERENCES {
         let message = format!(
             "{field} has {} references to Secrets and ConfigMaps; at most {MAX_REFERENCES} are supported",

@@ -6,7 +6,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use neptune_api::{KeyToPath, WorkerSpec};
+use neptune_api::KeyToPath;
 use neptune_wire::{ConfigContent, SecretBytes, SecretValues};
 
 use super::{
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     finding::Finding,
+    kubernetes::container_inputs::ContainerInputs,
     reason::Reason,
     worker::environment::{RESERVED, is_variable},
 };
@@ -40,11 +41,11 @@ pub enum ConfigObstacle {
 /// # Errors
 /// The first obstacle in the order of the spec.
 pub fn resolve(
-    spec: &WorkerSpec,
+    inputs: ContainerInputs<'_>,
     objects: &ConfigObjects,
     namespace: &str,
 ) -> Result<Option<ResolvedConfig>, ConfigObstacle> {
-    let uses = uses(spec);
+    let uses = uses(inputs);
     if uses.is_empty() {
         return Ok(None);
     }

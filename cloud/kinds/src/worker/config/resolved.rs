@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_wire::{
-    ConfigContent, ContainerProgram, SealKeyId, SealPublicKey, SealedSecret, SecretValues,
-    SecretVariable, WorkerName,
+    ConfigContent, ContainerProgram, NodeName, SealKeyId, SealPublicKey, SealedSecret,
+    SecretValues, SecretVariable, WorkerName,
 };
 
-use super::seal::SealRequest;
+use super::seal::{SealRequest, Seals};
 
 /// What a worker gets of its Secrets and `ConfigMap`s. `Debug` prints no value of a Secret.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -107,8 +107,24 @@ impl ResolvedConfig {
         }
     }
 
-    /// The values that have to be sealed to the key of a node, for this worker.
-    pub fn seals(&self, worker: &WorkerName, key: &SealPublicKey) -> Vec<SealRequest> {
+    /// Adds everything to the program of a container on a node, and what has to be sealed for it.
+    /// `node_env` as in [`ResolvedConfig::add_to`]; a node without a key gets no Secret.
+    pub fn add_on_node(
+        &self,
+        (name, program): (&WorkerName, &mut ContainerProgram),
+        node_env: Option<&BTreeMap<String, String>>,
+        (node, key): (&NodeName, Option<&SealPublicKey>),
+        seals: &mut Seals,
+    ) {
+        let id = key.map(SealPublicKey::id).unwrap_or_default();
+        self.add_to(program, node_env, &id);
+        if let Some(key) = key.filter(|_| !self.secrets.is_empty()) {
+            seals.entry(node.clone()).or_default().extend(self.seals(name, key));
+        }
+    }
+
+    /// The values that have to be sealed to the key of a node, for this container.
+    fn seals(&self, worker: &WorkerName, key: &SealPublicKey) -> Vec<SealRequest> {
         let request = |secret: &ProjectedSecret| SealRequest {
             worker: worker.clone(),
             secret: secret.name.clone(),

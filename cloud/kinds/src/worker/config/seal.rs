@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_wire::{
-    EncodedContent, NodeName, ObjectContent, ObjectKey, SealPublicKey, SealScope, SecretValues,
-    WorkerName,
+    ContainerProgram, EncodedContent, NodeName, ObjectContent, ObjectKey, SealPublicKey, SealScope,
+    SecretValues, WorkerName,
 };
 
 use crate::fleet::{NodeContents, Requirements};
@@ -12,10 +12,10 @@ use crate::fleet::{NodeContents, Requirements};
 /// The values that have to be sealed, by node.
 pub type Seals = BTreeMap<NodeName, Vec<SealRequest>>;
 
-/// The values of a Secret that have to be sealed for a worker. `Debug` prints their lengths only.
+/// The values of a Secret that have to be sealed for a worker or a model server. `Debug` prints their lengths only.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SealRequest {
-    /// The worker that gets them.
+    /// The worker or server that gets them.
     pub worker: WorkerName,
     /// The name of the Secret.
     pub secret: String,
@@ -68,16 +68,24 @@ fn sealed_content(
 ) -> ObjectContent {
     let uid = content.metadata.uid.clone();
     for SealRequest { worker: name, secret, key, values } in requests {
-        let Some(worker) = content.workers.iter_mut().find(|worker| worker.name == *name) else {
-            continue;
-        };
-        let mut secrets = worker.program.secrets.iter();
+        let Some(program) = program_of(&mut content, name) else { continue };
+        let mut secrets = program.secrets.iter();
         let Some(at) = secrets.position(|it| it.name == *secret) else { continue };
-        let program = &worker.program;
         let scope = SealScope::new(node, &uid, name, program, &program.secrets[at]);
         // Without a ciphertext the agent reports that it cannot read the Secret.
         let sealed = seal(key, &scope, values).unwrap_or_default();
-        worker.program.secrets[at].sealed = sealed;
+        program.secrets[at].sealed = sealed;
     }
     content
+}
+
+/// The program of the worker or model server that has this name.
+fn program_of<'a>(
+    content: &'a mut ObjectContent,
+    name: &WorkerName,
+) -> Option<&'a mut ContainerProgram> {
+    let mut workers = content.workers.iter_mut();
+    let worker = workers.find(|worker| worker.name == *name).map(|worker| &mut worker.program);
+    let server = content.serving.as_mut().filter(|serving| serving.name == *name);
+    worker.or_else(|| server.map(|serving| &mut serving.program))
 }

@@ -1,13 +1,24 @@
 //! Collects the objects that an `InferenceModel` refers to, from the caches.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use kube::ResourceExt as _;
 use neptune_api::{InferenceModel, Model, Placement};
 use neptune_cloud_kinds::{
-    inference_model::{place::needs_offers, target::InferenceModelFacts, workload},
+    inference_model::{
+        place::needs_offers,
+        target::{InferenceModelFacts, container_inputs},
+        workload,
+    },
     kubernetes::node_selector::SelectedNodes,
     worker::{
+        config::{
+            objects::ConfigObjects,
+            references::{ConfigKind, ConfigName, references},
+        },
         needs::NodeOffers,
         ports::{self, Age, NodePort},
     },
@@ -32,10 +43,18 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
     } else {
         NodeOffers::new()
     };
+    let seal_keys = if config_references(model).iter().any(|it| it.kind == ConfigKind::Secret) {
+        context.seal_keys(named.iter().chain(&selected.nodes).map(|node| &node.name))
+    } else {
+        BTreeMap::new()
+    };
     let deployment = caches.deployment_of(model);
     InferenceModelFacts {
         named,
         offers,
+        // They are read before, and added then.
+        config: ConfigObjects::default(),
+        seal_keys,
         source: source(model, caches),
         used_ports: used_ports(model, &selected, caches),
         selected,
@@ -44,6 +63,15 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
         pod_policy: context.pod_policy().clone(),
         gateway_image: context.gateway_image().to_owned(),
         granted: granted(model, context),
+    }
+}
+
+/// The Secrets and `ConfigMap`s of a server that an agent runs.
+pub fn config_references(model: &InferenceModel) -> BTreeSet<ConfigName> {
+    if model.spec.deploy_to_layer == "edge" {
+        references(container_inputs(model))
+    } else {
+        BTreeSet::new()
     }
 }
 

@@ -3,6 +3,8 @@
 mod facts;
 mod observe;
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_api::{
@@ -17,7 +19,10 @@ use neptune_cloud_kinds::{
         validate::ValidInferenceModel,
     },
     port_contention::OccupiedPorts,
-    worker::ports,
+    worker::{
+        config::{objects::ConfigObjects, references::ConfigName},
+        ports,
+    },
 };
 use neptune_wire::{NodeName, ObjectKey, Resource};
 use serde_json::{Value, json};
@@ -30,6 +35,14 @@ use super::runtime::{AgentChange, Cause, Context, Controller};
 impl Controller for InferenceModel {
     fn facts(&self, context: &Context) -> InferenceModelFacts {
         facts::facts(self, context)
+    }
+
+    fn config_references(&self, _context: &Context) -> BTreeSet<ConfigName> {
+        facts::config_references(self)
+    }
+
+    fn use_config(facts: &mut InferenceModelFacts, config: ConfigObjects) {
+        facts.config = config;
     }
 
     fn observe(

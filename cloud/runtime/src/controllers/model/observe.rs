@@ -9,6 +9,7 @@ use neptune_api::{JointInferenceService, Model, TrainingModel};
 use neptune_cloud_kinds::{
     fleet::{FleetState, Presence},
     model::{
+        address_text,
         memory::Changes,
         place::PlacedModel,
         presence::row_state,
@@ -112,7 +113,7 @@ struct File {
 impl File {
     fn from_model(model: &Model) -> Self {
         Self {
-            url: model.spec.model_url.trim().to_owned(),
+            url: address_text(&model.spec),
             sha256: model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase()),
         }
     }

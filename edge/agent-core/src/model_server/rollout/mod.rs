@@ -10,14 +10,21 @@
 //! | failed | last good | | `BlockedByFailedLoad` until the target changes |
 //! | other | any | model or image not on the node yet, or held | current keeps running |
 //!
+//! Values of Secrets and `ConfigMap`s are no part of a version: the versions that have the ID of the
+//! target take over its values, without a trial, once they can be read. A target that failed is tried
+//! again with others.
+//!
 //! The current and the last good version are always kept on the node. A new target replaces the
 //! previous one in any state.
 
 use crate::{
     domain::{
         artifact::{DownloadState, ImageState},
+        problem::Problem,
         rollout::RolloutState,
-        served_version::{ServedVersion, id, server_id, server_port, watched_model},
+        served_version::{
+            ServedVersion, id, server_id, server_port, trial_id, watched_model, with_values_of,
+        },
         server_part::{ServerPart, Slot},
     },
     model_server::probe::{FAILURE_THRESHOLD, ProbeHistory},
@@ -42,6 +49,8 @@ pub struct RolloutFacts<'a> {
     /// The image of the target that is not on the node yet, if there is one.
     pub awaited_image: &'a str,
     pub image: ImageState,
+    /// Why the values of the target's Secrets cannot be read.
+    pub values: Option<&'a Problem>,
     /// The state of the instance that runs [`RolloutState::current`].
     pub current: InstanceState<'a>,
     /// The state of the instance that runs [`RolloutState::last_good`].
@@ -81,12 +90,27 @@ pub struct RolloutDecision {
     pub next_at: Option<Instant>,
 }
 
+impl RolloutDecision {
+    /// Applies this to the texts that may quote what a container wrote.
+    pub fn mask(&mut self, mask: impl Fn(String) -> String) {
+        let failures = [&mut self.state.last_failure, &mut self.report.last_failure];
+        let failures = failures.into_iter().flatten().map(|failure| &mut failure.message);
+        for text in failures.chain([&mut self.report.message]) {
+            *text = mask(std::mem::take(text));
+        }
+    }
+}
+
 /// Decides the next state, the report and which container to restart.
 pub fn decide(state: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecision {
     let mut next = state.clone();
     let target = id(facts.target);
+    let trial = trial_id(facts.target);
+    if facts.values.is_none() {
+        next.take_values(facts.target, &target);
+    }
     // A failed target may be tried again after another target was wanted.
-    next.blocked = next.blocked.filter(|blocked| *blocked == target);
+    next.blocked = next.blocked.filter(|blocked| *blocked == trial);
     let is_unloaded = |probes: &ProbeHistory| probes.consecutive_failures > 0;
     if !matches!(facts.draining, InstanceState::Up(probes) if !is_unloaded(probes)) {
         next.draining = None;
@@ -96,7 +120,7 @@ pub fn decide(state: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecision
         TrialResult::Pending => {}
         TrialResult::Passed => next.pass_trial(),
         TrialResult::Failed { reason, message } => {
-            next.fail_trial(&target, reason, message, facts.wall);
+            next.fail_trial(&trial, reason, message, facts.wall);
         }
     }
     if next.may_switch(&target, facts) {
@@ -115,6 +139,14 @@ enum TrialResult {
 }
 
 impl RolloutState {
+    /// Gives the values of a target with this ID to the versions that it is.
+    fn take_values(&mut self, target: &ModelServer, id: &str) {
+        let versions = [&mut self.current, &mut self.last_good, &mut self.draining];
+        for version in versions.into_iter().flatten().filter(|version| version.id() == id) {
+            version.take_values(&target.program);
+        }
+    }
+
     fn is_good(&self, version: &ServedVersion) -> bool {
         self.last_good.as_ref().is_some_and(|good| good.id() == version.id())
     }
@@ -169,25 +201,25 @@ impl RolloutState {
 
     /// Marks the current version, which passed its trial, as the last good one.
     pub fn pass_trial(&mut self) {
-        let id = self.current.as_ref().map(ServedVersion::id);
+        let trial = self.current.as_ref().map(|current| trial_id(&current.serving));
         self.draining = self.last_good.take().filter(|before| self.is_outranked_by(before));
         self.last_good.clone_from(&self.current);
-        if self.blocked.as_deref() == id {
+        if self.blocked == trial {
             self.blocked = None;
         }
     }
 
     /// Records that the current version failed its trial. The last good version, if any, becomes
-    /// current.
+    /// current. `target`: the [`trial_id`] of the target.
     pub fn fail_trial(&mut self, target: &str, reason: String, message: String, wall: &str) {
         let Some(current) = &self.current else { return };
-        let (id, version) = (current.id().to_owned(), current.version().to_owned());
+        let (trial, version) = (trial_id(&current.serving), current.version().to_owned());
         // Without a version to return to, it fails repeatedly: record that as one failure.
-        if self.last_good.is_none() && self.blocked.as_ref() == Some(&id) {
+        if self.last_good.is_none() && self.blocked.as_ref() == Some(&trial) {
             return;
         }
-        if id == target {
-            self.blocked = Some(id);
+        if trial == target {
+            self.blocked = Some(trial);
         }
         self.last_failure = Some(LoadFailure { version, reason, message, time: wall.to_owned() });
         if self.last_good.is_some() {
@@ -216,6 +248,7 @@ impl RolloutState {
             && facts.refusal.is_none()
             && facts.download == DownloadState::Ready
             && facts.image == ImageState::Ready
+            && facts.values.is_none()
             && self.blocked.is_none()
             && !self.is_held(facts)
     }
@@ -338,6 +371,7 @@ pub fn can_follow(running: &ModelServer, next: &ModelServer) -> bool {
         hold: running.hold,
         restarted_at: running.restarted_at.clone(),
         transformer: running.transformer.clone(),
+        program: with_values_of(&next.program, &running.program),
         ..next.clone()
     };
     let is_transformer_changed = running.transformer != next.transformer;

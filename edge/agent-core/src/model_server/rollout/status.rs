@@ -50,6 +50,9 @@ pub fn status(state: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> M
 /// The problem that a person has to solve, or the time that the download waits for. Other download
 /// problems are transient.
 fn reported_problem(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
+    if let Some(problem) = facts.values {
+        return Some(problem.reason);
+    }
     let DownloadState::Downloading { problem: Some(problem), .. } = &facts.download else {
         return None;
     };
@@ -83,7 +86,10 @@ fn transition(
     if let Some(why) = facts.refusal {
         return (Transition::InvalidSpec, format!("{why}{running}"));
     }
-    if state.blocked.as_deref() == Some(target) {
+    if let Some(problem) = facts.values {
+        return (Transition::InProgress, format!("{}{running}", problem.message));
+    }
+    if state.blocked.is_some() {
         return (Transition::BlockedByFailedLoad, blocked(state, wanted, facts));
     }
     match current.filter(|current| current.id() == target) {

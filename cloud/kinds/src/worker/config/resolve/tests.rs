@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use neptune_api::WorkerSpec;
 use neptune_wire::{ContainerProgram, SealKeyId};
 use serde_json::{Value, json};
 
@@ -69,12 +70,12 @@ fn files(object: ReadObject) -> ConfigObjects {
 }
 
 fn resolved(spec: &WorkerSpec, objects: &ConfigObjects) -> ResolvedConfig {
-    resolve(spec, objects, "default").unwrap().unwrap()
+    resolve(spec.into(), objects, "default").unwrap().unwrap()
 }
 
 /// The message of the finding, with its reason.
 fn finding(spec: &WorkerSpec, objects: &ConfigObjects) -> (Reason, String) {
-    match resolve(spec, objects, "default").unwrap_err() {
+    match resolve(spec.into(), objects, "default").unwrap_err() {
         ConfigObstacle::Finding(finding) => (finding.reason, finding.message),
         ConfigObstacle::Unknown => unreachable!("everything was read"),
     }
@@ -145,9 +146,9 @@ fn each_obstacle_has_its_reason_and_text() {
 #[test]
 fn object_that_was_not_read_is_no_finding() {
     let unknown = Err(ConfigObstacle::Unknown);
-    assert_eq!(resolve(&url(), &ConfigObjects::default(), "default"), unknown);
-    assert_eq!(resolve(&url(), &camera(ReadObject::Unknown), "default"), unknown);
-    assert_eq!(resolve(&spec(json!({})), &ConfigObjects::default(), "default"), Ok(None));
+    assert_eq!(resolve((&url()).into(), &ConfigObjects::default(), "default"), unknown);
+    assert_eq!(resolve((&url()).into(), &camera(ReadObject::Unknown), "default"), unknown);
+    assert_eq!(resolve((&spec(json!({}))).into(), &ConfigObjects::default(), "default"), Ok(None));
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn credentials_of_a_registry_that_are_not_there_are_left_out() {
     {
         assert_eq!(resolved(&pull, &camera(object)), ResolvedConfig::default());
     }
-    let unknown = resolve(&pull, &camera(ReadObject::Unknown), "default");
+    let unknown = resolve((&pull).into(), &camera(ReadObject::Unknown), "default");
     assert_eq!(unknown, Err(ConfigObstacle::Unknown));
     let program = program(&resolved(&pull, &camera(shared(&credentials))), &[], &[]);
     assert_eq!(program["pullSecrets"], json!(["camera"]));

@@ -115,7 +115,7 @@ pub fn config_references(
     let cloud_node = cloud.node_name.as_deref().and_then(|name| context.caches().node(name));
     let is_agent = cloud_node.is_some_and(|node| node.runs_agent);
     let cloud = cloud.worker_spec.as_ref().filter(|_| is_agent);
-    edge.worker_spec.iter().chain(cloud).flat_map(references).collect()
+    edge.worker_spec.iter().chain(cloud).flat_map(|spec| references(spec.into())).collect()
 }
 
 fn has_secrets(service: &JointInferenceService, context: &Context) -> bool {

@@ -1,5 +1,7 @@
 //! The credentials for container registries, in the format of Docker's `config.json`, and which of
-//! them an image needs.
+//! them an image or an artifact needs. Pure.
+
+#![deny(missing_docs)]
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,6 +11,9 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use serde::Deserialize;
+
+/// The variable with the content of a file of logins, for programs that read no file.
+pub const LOGINS_VARIABLE: &str = "DOCKER_AUTH_CONFIG";
 
 /// Docker Hub, the registry of images without a host.
 const DOCKER_HUB: &str = "docker.io";
@@ -27,8 +32,11 @@ pub struct RegistryConfig {
 /// The login at one registry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RegistryLogin {
+    /// Name of the account.
     pub username: Option<String>,
+    /// Password, or a token that the registry issued in place of it.
     pub password: Option<String>,
+    /// A token that the registry exchanges for others.
     pub identity_token: Option<String>,
 }
 
@@ -41,10 +49,18 @@ impl fmt::Debug for RegistryLogin {
 /// Why a file is not valid. Never quotes its content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRegistryConfig {
+    /// The text is not JSON with these fields.
     #[error("not JSON in the format of Docker's config.json (line {line}, column {column})")]
-    Format { line: usize, column: usize },
+    Format {
+        /// Number of the line, from 1.
+        line: usize,
+        /// Number of the column, from 1.
+        column: usize,
+    },
+    /// The user and the password of an entry are not encoded as they have to be.
     #[error("auths[{0:?}].auth is not the base64 encoding of USER:PASSWORD")]
     Auth(String),
+    /// An entry has only one of user and password.
     #[error("auths[{0:?}] has a user name or a password without the other")]
     Incomplete(String),
 }
