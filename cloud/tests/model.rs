@@ -96,11 +96,18 @@ async fn model_status_has_metrics_users_and_nodes() {
     let node = &status.status.unwrap().nodes[0];
     assert_eq!((node.node.as_str(), node.state), ("edge0", ModelNodeState::Failed));
     harness.event("ModelUnavailable").await;
-    report(&mut agent, &small, &uid, &presence("Present"));
-    until(&harness, "the model on the node", |status| {
+    let mut present = presence("Present");
+    for (field, value) in [("files", json!(1)), ("revision", json!("c0ffee"))] {
+        present["model"][field] = value;
+    }
+    report(&mut agent, &small, &uid, &present);
+    let model = until(&harness, "the model on the node", |status| {
         is_ready(status, "True", "ModelPresent") && status.present_on.as_deref() == Some("1/1")
     })
     .await;
+    let resolved = model.status.unwrap().resolved.unwrap();
+    assert_eq!((resolved.files, resolved.bytes), (Some(1), Some(7)));
+    assert_eq!(resolved.revision.as_deref(), Some("c0ffee"));
 
     evaluated(&mut agent, &service, &uid, "0.93", "2026-01-02T00:00:00.000Z");
     let model = until(&harness, "the evaluation", |status| accuracy(status) == Some("0.93")).await;

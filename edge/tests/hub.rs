@@ -30,6 +30,7 @@ fn has_reason(reason: WorkerReason) -> impl Fn(&StatusReport) -> bool {
 async fn private_repository_is_a_directory_in_the_worker_once_the_node_has_a_token() {
     let files: [(&str, &[u8]); 2] = [("config.json", b"{}"), ("onnx/weights.bin", b"weights")];
     let repository = Repository::new("org/model").commit("v1", &files).private(TOKEN);
+    let commit = repository.resolve("v1").unwrap().to_owned();
     let hub = Hub::start(vec![repository]).await;
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = Agent::new(&broker.url());
@@ -61,6 +62,7 @@ async fn private_repository_is_a_directory_in_the_worker_once_the_node_has_a_tok
         format!("{}  config.json\n{}  onnx/weights.bin\n", sha256(b"{}"), sha256(b"weights"));
     assert_eq!(presence.sha256, Some(sha256(list.as_bytes())));
     assert_eq!(presence.url, url);
+    assert_eq!((presence.files, presence.revision), (Some(2), Some(commit)));
     cloud.status(SERVICE, "running", |report| report.phase == Phase::Running).await;
     let name = docker(&["ps", "-q", "--filter", &format!("label=io.neptune.worker={worker}")]);
     eventually("the content of the file in the worker's log", || {

@@ -65,7 +65,7 @@ pub use log_request::{
 };
 pub use model::{
     MeasuredDataset, MetricsSource, Model, ModelNode, ModelNodeState, ModelPlacement, ModelSpec,
-    ModelStatus,
+    ModelStatus, ResolvedModel,
 };
 pub use model_metadata::{BaseModel, ModelFramework, ModelMetadata, ModelTensor};
 /// The protocol of a model server.

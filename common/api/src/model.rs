@@ -187,6 +187,10 @@ pub struct ModelStatus {
     /// users is the number of objects that use the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<i32>,
+    /// resolved is what modelUrl names, as the first node reported it that had the model. It is
+    /// decided once per change of the spec: a branch or tag that moves later changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<ResolvedModel>,
     /// nodes lists the nodes whose agents use the model or that spec.placement selects, those
     /// without it first; at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -208,6 +212,26 @@ pub struct ModelStatus {
     /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// ResolvedModel is the content that the modelUrl of a Model names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedModel {
+    /// revision is the commit of the model hub, or the digest of the registry's manifest
+    /// (sha256:...). It is empty for other addresses, and if the node did not ask hub or registry:
+    /// for a file with sha256sum, and for files from a mirror or another node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// sha256sum is the SHA-256 of the content, a valid value for spec.sha256sum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256sum: Option<String>,
+    /// files is the number of files. It is empty for an archive and for a path of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<i32>,
+    /// bytes is the size of the download, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<i64>,
 }
 
 /// MetricsSource is the source of the metrics of a Model.

@@ -100,6 +100,11 @@ impl HubAddress {
         revision.len() != 40 || !revision.bytes().all(|b| b.is_ascii_hexdigit())
     }
 
+    /// The commit, unless the revision is a branch or a tag.
+    pub fn commit(&self) -> Option<&str> {
+        Some(self.revision()).filter(|_| !self.is_moving())
+    }
+
     /// The name of the repository with its organization.
     pub fn repository_id(&self) -> String {
         format!("{}/{}", self.organization, self.repository)

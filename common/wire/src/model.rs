@@ -88,6 +88,13 @@ pub struct ModelPresenceReport {
     /// Size of the present file or directory in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Number of files that were downloaded. Absent for an archive and for a path of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u32>,
+    /// The commit of a model hub, or the digest of a registry's manifest as `sha256:<hex>`, from which
+    /// the files are. Absent for other addresses, and if the node does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
     /// Where the present file is from. Absent for a path of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<DownloadSource>,
@@ -488,6 +495,8 @@ mod tests {
             url: "http://h/m.pb".into(),
             sha256: None,
             bytes: None,
+            files: Some(2),
+            revision: Some("c0".repeat(20)),
             source: Some(DownloadSource::Peer("edge1".parse().unwrap())),
             rejected_peers: vec!["edge2".parse().unwrap()],
             progress: Some(DownloadProgress {

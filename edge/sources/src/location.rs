@@ -68,6 +68,16 @@ impl ArtifactLocation {
         }
     }
 
+    /// The commit of a hub, or the digest of a registry's manifest as `sha256:<hex>`, if the location
+    /// names one, so that its files never change.
+    pub fn fixed_revision(&self) -> Option<String> {
+        match self {
+            Self::Hub(address) => address.commit().map(str::to_owned),
+            Self::Oci(address) if !address.is_moving() => Some(address.reference()),
+            _ => None,
+        }
+    }
+
     /// The complete URL, including secrets. Only for hashing.
     pub fn full_url(&self) -> String {
         match self {

@@ -213,6 +213,8 @@ impl ModelEntry {
             url: self.wanted.shown_url.clone(),
             sha256: None,
             bytes: None,
+            files: None,
+            revision: None,
             source: None,
             rejected_peers: remote.map_or_else(Vec::new, |source| downloads.wrong_peers(source)),
             progress: None,
@@ -229,6 +231,13 @@ impl ModelEntry {
             let digest = artifact.map(|artifact| artifact.digest.to_string());
             presence.sha256 = digest.or_else(|| self.wanted.sha256.clone());
             presence.bytes = artifact.map(|artifact| artifact.bytes).or(checked_bytes);
+            presence.files = artifact.and_then(|artifact| artifact.files);
+            presence.revision = remote.zip(artifact).and_then(|(source, artifact)| {
+                let fixed = want(source).ok().and_then(|want| want.fixed_revision());
+                // A mirror has revisions of its own.
+                let got = artifact.revision.clone().filter(|_| artifact.mirror.is_none());
+                fixed.or(got)
+            });
             presence.source = artifact.map(|artifact| match (&artifact.peer, artifact.mirror) {
                 (Some(peer), _) => DownloadSource::Peer(peer.clone()),
                 (None, Some(number)) => DownloadSource::Mirror(number),

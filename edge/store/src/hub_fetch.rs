@@ -13,7 +13,7 @@ use crate::{
     archive::ArchiveLimits,
     inventory::{Artifact, Inventory},
     part_fetch::PartFetch,
-    storage::content_store::SetRecord,
+    storage::content_store::{ResolvedContent, SetRecord},
     transfer::connector::Connector,
 };
 
@@ -48,13 +48,16 @@ pub async fn file(
     };
     let location = ArtifactLocation::Hub(address.at(&file.commit));
     let pinned = ArtifactRequest { location, sha256, check, ..request.clone() };
-    let artifact = parts.fetch(pinned, progress, (0, file.size)).await?;
+    let mut artifact = parts.fetch(pinned, progress, (0, file.size)).await?;
     let (inventory, request, digest) = (Arc::clone(inventory), request.clone(), artifact.digest);
+    let revision = Some(file.commit);
+    let resolved = ResolvedContent { validator: None, revision: revision.clone() };
     let recorded = spawn_blocking(move || {
-        let result = inventory.content.record_digest(&request, digest, None);
+        let result = inventory.content.record_digest(&request, digest, resolved);
         result.map_err(|source| ModelError::StoreIo { path: inventory.dir.clone(), source })
     });
     recorded.await.expect("writing a record does not panic")?;
+    artifact.revision = revision;
     Ok(artifact)
 }
 

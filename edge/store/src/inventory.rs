@@ -38,6 +38,11 @@ pub struct Artifact {
     pub path: PathBuf,
     /// Size of the download, in bytes.
     pub bytes: u64,
+    /// Number of files; `None` for an archive.
+    pub files: Option<u32>,
+    /// The commit of the hub, or the digest of the registry's manifest as `sha256:<hex>`, from which
+    /// the files are; `None` if it is unknown. A file with a digest has it from its address only.
+    pub revision: Option<String>,
     /// The node that sent it; `None` if it is from its URL.
     pub peer: Option<NodeName>,
     /// The place of the mirror that sent it, from 1; `None` if it is from its URL or from a node.
@@ -88,7 +93,7 @@ impl Inventory {
 
     /// The artifact, if it is stored. Blocking, but short.
     pub fn find(&self, request: &ArtifactRequest) -> Option<Artifact> {
-        let digest = request.sha256.or_else(|| {
+        let known = || {
             let now = match &request.location {
                 ArtifactLocation::File(path) => {
                     Some(local::open(path, &self.policy.file_roots).ok()?.validator)
@@ -100,9 +105,15 @@ impl Inventory {
                 | ArtifactLocation::OciLayer(_) => None,
             };
             self.content.known_digest(request, now.as_ref())
-        })?;
+        };
+        let (digest, known) = request.sha256.map(|digest| (digest, None)).or_else(known)?;
         let key = request.content_key(digest);
-        self.find_content(&key, request.packaging, self.mark_in_use(&key))
+        let stored = self.find_content(&key, request.packaging, self.mark_in_use(&key))?;
+        let listed = || {
+            let record = self.content.set_record(&key).filter(|_| request.is_set())?;
+            record.location(request).fixed_revision()
+        };
+        Some(Artifact { revision: known.or_else(listed), ..stored })
     }
 
     pub fn find_content(
@@ -113,8 +124,10 @@ impl Inventory {
     ) -> Option<Artifact> {
         let (path, meta) = self.content.find(key, packaging)?;
         let digest = key.digest;
-        let ArtifactMeta { bytes, peer, mirror, .. } = meta;
-        Some(Artifact { digest, path, bytes, peer, mirror, _in_use: in_use })
+        let ArtifactMeta { bytes, files, peer, mirror, .. } = meta;
+        let files = files.or((packaging == Packaging::Plain).then_some(1));
+        let revision = None;
+        Some(Artifact { digest, path, bytes, files, revision, peer, mirror, _in_use: in_use })
     }
 
     /// Protects the artifact of `key` from removal while the result exists.

@@ -80,6 +80,12 @@ impl ArtifactRequest {
         Ok(Self { location, sha256, packaging, namespace, check, mirrors, mirror })
     }
 
+    /// The revision that the location names, if it names one whose files never change: the commit of
+    /// a hub, or the digest of a registry's manifest as `sha256:<hex>`.
+    pub fn fixed_revision(&self) -> Option<String> {
+        self.location.fixed_revision()
+    }
+
     /// Adds a further location of the content. Locations are tried in the order in which they were
     /// added, after the first one. `number` is the place of the location for reports, from 1.
     ///

@@ -12,7 +12,6 @@ use std::{
 use neptune_hub::{FileSet, HubError, HubProblem};
 use neptune_sources::ArtifactLocation;
 use neptune_transfer::durable::remove;
-use neptune_wire::ArtifactAddress;
 use tokio::{sync::watch, task::spawn_blocking};
 use tracing::info;
 
@@ -22,7 +21,7 @@ use crate::{
     inventory::{Artifact, Inventory},
     part_fetch::PartFetch,
     request::Packaging,
-    storage::content_store::{ArtifactMeta, SetRecord},
+    storage::content_store::{ArtifactMeta, ResolvedContent, SetRecord},
     storing::milliseconds,
 };
 
@@ -59,7 +58,7 @@ pub async fn fetch(
         HubError { address: request.redacted_url(), problem }
     };
     let set = set.map_err(invalid)?;
-    let source = source(request, &record);
+    let source = record.location(request);
     let (mut done, mut files) = (0, Vec::with_capacity(set.files().len()));
     for file in set.files() {
         let mirrors = request.mirrors.iter();
@@ -79,27 +78,14 @@ pub async fn fetch(
         phase: FetchPhase::Finishing,
         ..FetchProgress::default()
     });
+    let revision = source.fixed_revision();
     let (inventory, request) = (Arc::clone(inventory), request.clone());
     let storing = spawn_blocking(move || {
-        let result = store(&inventory, &request, &files, &list);
+        let result = store(&inventory, &request, &files, (&list, revision));
         drop(guard);
         result
     });
     storing.await.expect("storing a set does not panic")
-}
-
-/// The location whose files are those of the list: the commit at which the hub listed them, if it is
-/// of the same repository.
-fn source(request: &ArtifactRequest, record: &SetRecord) -> ArtifactLocation {
-    let listed = record.address.as_ref().and_then(|text| text.parse().ok());
-    match (&request.location, listed) {
-        (ArtifactLocation::Hub(wanted), Some(ArtifactAddress::Hub(listed)))
-            if wanted.repository_id() == listed.repository_id() =>
-        {
-            ArtifactLocation::Hub(listed)
-        }
-        (location, _) => location.clone(),
-    }
 }
 
 fn location(source: &ArtifactLocation, path: &str) -> ArtifactLocation {
@@ -115,7 +101,7 @@ fn store(
     inventory: &Inventory,
     request: &ArtifactRequest,
     files: &[(String, Artifact)],
-    list: &Artifact,
+    (list, revision): (&Artifact, Option<String>),
 ) -> Result<Artifact, ModelError> {
     let dir = inventory.partial_dir(&request.key());
     let io_error = |source| ModelError::StoreIo { path: dir.clone(), source };
@@ -132,7 +118,8 @@ fn store(
         // Links take no space of their own.
         let mirror = files.iter().find_map(|(_, file)| file.mirror);
         let (size, fetched, set) = (0, milliseconds(), None);
-        let meta = ArtifactMeta { bytes, size, fetched, peer, mirror, set };
+        let count = u32::try_from(files.len()).ok();
+        let meta = ArtifactMeta { bytes, size, fetched, peer, mirror, set, files: count };
         let staging = dir.join("new");
         let stored = inventory.content.put((&tree, None), &key, Packaging::Set, &meta, &staging);
         stored.map_err(io_error)?;
@@ -140,12 +127,15 @@ fn store(
         info!(url, content = %key, files = files.len(), bytes, "set of files stored");
     }
     if request.sha256.is_none() {
-        inventory.content.record_digest(request, list.digest, None).map_err(io_error)?;
+        let resolved = ResolvedContent { validator: None, revision: revision.clone() };
+        inventory.content.record_digest(request, list.digest, resolved).map_err(io_error)?;
     }
     drop(adding);
     remove(&dir).map_err(io_error)?;
     let stored = inventory.find_content(&key, Packaging::Set, in_use);
-    stored.ok_or_else(|| io_error(io::ErrorKind::NotFound.into()))
+    let mut stored = stored.ok_or_else(|| io_error(io::ErrorKind::NotFound.into()))?;
+    stored.revision = revision;
+    Ok(stored)
 }
 
 /// Creates a directory with links to files. The paths were checked by [`FileSet`].

@@ -12,7 +12,7 @@ use crate::{
     inventory::{Artifact, Inventory},
     request::Packaging,
     storage::{
-        content_store::{ArtifactMeta, SetRecord},
+        content_store::{ArtifactMeta, ResolvedContent, SetRecord},
         partial::CompleteDownload,
     },
 };
@@ -45,7 +45,8 @@ pub fn store(
         let size = if archive.is_some() { size + bytes } else { size };
         let peer = complete.peer;
         let mirror = request.mirror.filter(|_| peer.is_none());
-        let meta = ArtifactMeta { bytes, size, fetched: milliseconds(), peer, mirror, set };
+        let (fetched, count) = (milliseconds(), None);
+        let meta = ArtifactMeta { bytes, size, fetched, peer, mirror, set, files: count };
         let files = (model.as_path(), archive.as_deref());
         let staging = dir.join("new");
         let stored = inventory.content.put(files, &key, request.packaging, &meta, &staging);
@@ -53,7 +54,8 @@ pub fn store(
         info!(url = reserve.url, content = %key, bytes, size, "artifact stored");
     }
     if request.sha256.is_none() {
-        let recorded = inventory.content.record_digest(request, digest, complete.validator);
+        let resolved = ResolvedContent { validator: complete.validator, revision: None };
+        let recorded = inventory.content.record_digest(request, digest, resolved);
         recorded.map_err(write_error)?;
     }
     drop(adding);

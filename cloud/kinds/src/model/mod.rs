@@ -13,6 +13,7 @@ pub mod mirrors;
 pub mod place;
 mod plan;
 pub mod presence;
+mod resolved;
 pub mod rows;
 pub mod status;
 mod steps;

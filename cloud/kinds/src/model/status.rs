@@ -9,6 +9,7 @@ use neptune_wire::{ModelPresenceReport, NodeName, ObjectKey, PresenceState, reda
 
 use super::{
     presence::{is_current, is_same_address},
+    resolved::resolved,
     rows::{RowState, RowSummary},
 };
 use crate::{
@@ -117,6 +118,8 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
         Some((READY, status, finding)),
         evaluated(&metrics, reported_by.as_ref(), observed).map(|(is, why)| (EVALUATED, is, why)),
     ];
+    let is_of_this_spec = previous.observed_generation == inputs.generation;
+    let kept = previous.resolved.as_ref().filter(|_| is_of_this_spec);
     nodes.truncate(MAX_LISTED);
     let number = |count: usize| i32::try_from(count).ok();
     ModelStatus {
@@ -125,6 +128,7 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
         reported_by,
         used_by: observed.users.iter().take(MAX_LISTED).cloned().collect(),
         users: number(observed.user_count),
+        resolved: resolved(kept, present_reports(observed)),
         nodes,
         wanted_on: number(wanted),
         present_on: Some(format!("{present}/{wanted}")),
@@ -139,6 +143,14 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
             .collect(),
         observed_generation: inputs.generation,
     }
+}
+
+/// The reports of the listed nodes on the file in the spec, by the name of the node.
+fn present_reports(spec: &ModelObservation) -> impl Iterator<Item = &ModelPresenceReport> {
+    let has =
+        |name: &NodeName| spec.nodes.iter().find(|node| node.node == *name)?.presence.as_deref();
+    let reports = spec.rows.has.iter().filter_map(has);
+    reports.filter(|report| is_current(report, &spec.model_url, spec.sha256.as_deref()))
 }
 
 /// The entry of a node that cannot keep the model.
@@ -395,6 +407,8 @@ mod tests {
             url: URL.to_owned(),
             sha256: Some("ab".repeat(32)),
             bytes: Some(7),
+            files: Some(1),
+            revision: None,
             source: None,
             rejected_peers: Vec::new(),
             progress: None,

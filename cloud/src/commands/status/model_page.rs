@@ -1,6 +1,6 @@
 //! Builds the page of a `Model`: its metrics, and where each node has the file from. Pure.
 
-use neptune_api::{Model, ModelNode, ModelNodeState, ModelStatus};
+use neptune_api::{Model, ModelNode, ModelNodeState, ModelStatus, ResolvedModel};
 use neptune_wire::redact;
 
 use super::{
@@ -37,6 +37,7 @@ pub fn of_model(model: &Model, related: &RelatedObjects) -> Page {
     Page {
         model: Some(ModelLines {
             file: redact(&model.spec.model_url),
+            resolved: status.resolved.as_ref().map(resolved),
             measured: measured(&status),
             metrics: status.metrics.iter().map(|it| format!("{} {}", it.key, it.value)).collect(),
             present_on: status.present_on,
@@ -45,6 +46,17 @@ pub fn of_model(model: &Model, related: &RelatedObjects) -> Page {
         }),
         ..of_ready("Model", model, ready, (lines, advice), related)
     }
+}
+
+fn resolved(content: &ResolvedModel) -> String {
+    let ResolvedModel { revision, sha256sum, files, bytes } = content;
+    let parts = [
+        revision.as_ref().map(|revision| format!("revision {revision}")),
+        sha256sum.as_ref().map(|sum| format!("sha256 {sum}")),
+        files.map(|files| format!("{files} {}", if files == 1 { "file" } else { "files" })),
+        bytes.map(|bytes| format!("{bytes} bytes")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn measured(status: &ModelStatus) -> Option<String> {
@@ -68,8 +80,9 @@ impl ModelLines {
         let placed = self.placed.as_ref().map(|placed| format!(", {placed} of the placement"));
         let present = or_none(self.present_on.as_deref());
         let nodes = format!("{present} have it{}", placed.unwrap_or_default());
-        let mut values =
-            vec![Value::new("File", or_none(Some(&self.file))), Value::new("Nodes", nodes)];
+        let mut values = vec![Value::new("File", or_none(Some(&self.file)))];
+        values.extend(Value::optional("Resolved", self.resolved.as_ref()));
+        values.push(Value::new("Nodes", nodes));
         if !self.metrics.is_empty() {
             values.push(Value::new("Metrics", self.metrics.join(", ")));
         }

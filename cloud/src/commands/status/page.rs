@@ -253,6 +253,8 @@ pub struct ReplicaLine {
 pub struct ModelLines {
     /// The address of the file, without credentials.
     pub file: String,
+    /// What the address names: revision, digest, number of files, size.
+    pub resolved: Option<String>,
     /// Nodes that have the file and nodes that need it, such as `2/3`.
     pub present_on: Option<String>,
     /// Nodes of the placement that have the file and all of them, such as `2/3`; absent without a

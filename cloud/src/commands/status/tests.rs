@@ -448,6 +448,7 @@ fn placed() -> Page {
             "sha256sum": SMALL, "placement": {"nodeNames": ["edge0", "edge1", "edge2"]}},
         "status": {
             "presentOn": "2/3", "placed": "2/3", "wantedOn": 3, "observedGeneration": 1,
+            "resolved": {"sha256sum": SMALL, "files": 1, "bytes": 54_321},
             "metrics": [{"key": "accuracy", "value": "0.951"}],
             "reportedBy": {"node": "edge0", "object": "trainingmodels/digits",
                 "time": "2026-08-01T09:00:00Z", "dataset": {"name": "digits-test", "sha256": BIG}},

@@ -482,6 +482,8 @@ mod tests {
             url: "http://h/m".into(),
             sha256: None,
             bytes: None,
+            files: None,
+            revision: None,
             source: None,
             rejected_peers: Vec::new(),
             progress: None,

@@ -21,11 +21,12 @@ use std::{
 };
 
 use neptune_hub::FileSet;
+use neptune_sources::ArtifactLocation;
 use neptune_transfer::{
     durable::{self, Survives, remove},
     json,
 };
-use neptune_wire::NodeName;
+use neptune_wire::{ArtifactAddress, NodeName};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -60,6 +61,9 @@ pub struct ArtifactMeta {
     /// Set if the content is the list of the files of a set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<SetRecord>,
+    /// Number of files, if the content is the directory of a set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u32>,
 }
 
 /// What the store records of the list of a set beside its files.
@@ -73,12 +77,44 @@ pub struct SetRecord {
     pub bytes: Option<u64>,
 }
 
+impl SetRecord {
+    /// The location of the files: the commit or manifest with which they were listed, if it is of the
+    /// same repository as that of the request.
+    pub fn location(&self, request: &ArtifactRequest) -> ArtifactLocation {
+        let listed = self.address.as_ref().and_then(|text| text.parse().ok());
+        match (&request.location, listed) {
+            (ArtifactLocation::Hub(wanted), Some(ArtifactAddress::Hub(listed)))
+                if wanted.repository_id() == listed.repository_id() =>
+            {
+                ArtifactLocation::Hub(listed)
+            }
+            (ArtifactLocation::Oci(wanted), Some(ArtifactAddress::Oci(listed)))
+                if wanted.repository_id() == listed.repository_id() =>
+            {
+                ArtifactLocation::Oci(listed)
+            }
+            (location, _) => location.clone(),
+        }
+    }
+}
+
 /// The digest of the content of a URL.
 #[derive(Serialize, Deserialize)]
 struct KnownDigest {
     #[serde(flatten)]
     key: ContentKey,
-    validator: Option<Validator>,
+    #[serde(flatten)]
+    resolved: ResolvedContent,
+}
+
+/// What a fetch without a digest learned of the content of its URL.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ResolvedContent {
+    /// Identifies the version of a local file.
+    pub validator: Option<Validator>,
+    /// The commit of the hub, or the digest of the registry's manifest, to which the address referred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
 }
 
 impl ContentStore {
@@ -146,17 +182,17 @@ impl ContentStore {
         self.move_to_trash(&self.dir_of(key))
     }
 
-    /// The digest that an earlier fetch of this request found. For a local file, `now` is its
-    /// current validator, and the digest is returned only if the file is unchanged.
+    /// The digest and the revision that an earlier fetch of this request found. For a local file,
+    /// `now` is its current validator, and they are returned only if the file is unchanged.
     pub fn known_digest(
         &self,
         request: &ArtifactRequest,
         now: Option<&Validator>,
-    ) -> Option<Digest> {
+    ) -> Option<(Digest, Option<String>)> {
         let name = format!("{}.json", request.fingerprint());
         let known: KnownDigest = json::read(&self.dir.join("known").join(name))?;
-        let is_same = now.is_none_or(|now| known.validator.as_ref() == Some(now));
-        is_same.then_some(known.key.digest)
+        let is_same = now.is_none_or(|now| known.resolved.validator.as_ref() == Some(now));
+        is_same.then_some((known.key.digest, known.resolved.revision))
     }
 
     /// Records the digest of a request without one.
@@ -164,11 +200,11 @@ impl ContentStore {
         &self,
         request: &ArtifactRequest,
         digest: Digest,
-        validator: Option<Validator>,
+        resolved: ResolvedContent,
     ) -> io::Result<()> {
         let name = format!("{}.json", request.fingerprint());
         let key = request.content_key(digest);
-        json::write(&self.dir.join("known").join(name), &KnownDigest { key, validator })
+        json::write(&self.dir.join("known").join(name), &KnownDigest { key, resolved })
     }
 
     /// Makes a verified file or directory visible. Survives a power failure: what is visible counts as

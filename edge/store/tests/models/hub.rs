@@ -33,6 +33,11 @@ fn repository(weights: &[u8]) -> Repository {
     )
 }
 
+/// The commit of a branch or tag.
+fn commit(repository: &Repository, revision: &str) -> String {
+    repository.resolve(revision).unwrap().to_owned()
+}
+
 fn problem(error: &ModelError) -> &HubProblem {
     match error.root() {
         ModelError::Hub(error) => &error.problem,
@@ -54,7 +59,12 @@ async fn large_file_has_the_digest_that_the_hub_states_and_small_one_its_git_id(
     let again = fixture.fetch("hf://org/model/onnx/weights.bin", None).await.unwrap();
     assert_eq!(again.path, large.path);
     let known = fixture.fetch("hf://org/model/onnx/weights.bin", Some(large.digest)).await.unwrap();
-    assert_eq!((known.path, hub.requests().len()), (large.path, requests), "asked once");
+    assert_eq!((&known.path, hub.requests().len()), (&large.path, requests), "asked once");
+    let commit = commit(&repository(&weights), "main");
+    for artifact in [&large, &small, &again] {
+        assert_eq!((artifact.files, artifact.revision.as_ref()), (Some(1), Some(&commit)));
+    }
+    assert_eq!(known.revision, None, "its digest is enough, the hub is not asked");
 }
 
 #[tokio::test]
@@ -77,6 +87,13 @@ async fn set_is_a_directory_with_the_selected_files_and_one_digest() {
     let requests = hub.requests().len();
     let again = fixture.fetch("hf://org/model", None).await.unwrap();
     assert_eq!((again.path, hub.requests().len()), (set.path.clone(), requests));
+    let commit = commit(&repository(&weights), "main");
+    assert_eq!((set.files, set.revision.as_ref()), (Some(3), Some(&commit)));
+    let pinned = fixture.fetch("hf://org/model", Some(set.digest)).await.unwrap();
+    assert_eq!(
+        (pinned.files, again.revision, pinned.revision),
+        (Some(3), set.revision, Some(commit))
+    );
     let one = fixture.fetch("hf://org/model?files=**/*.txt", None).await.unwrap();
     assert_eq!(files(&one.path), [one.path.join("onnx/b c.txt")]);
     let partial = fs::read_dir(fixture.root().join("partial")).unwrap().count();
@@ -89,10 +106,15 @@ async fn revisions_share_unchanged_files_and_keep_them_until_no_set_has_them() {
     let versions = Repository::new("org/model")
         .commit("v1", &[("a.bin", &weights), ("b.txt", b"1")])
         .commit("v2", &[("a.bin", &weights), ("b.txt", b"2"), ("c.bin", &other)]);
+    let commits = ["v1", "v2"].map(|tag| commit(&versions, tag));
     let hub = Hub::start(vec![versions]).await;
     let fixture = StoreFixture::with(hub_policy(&hub));
     let first = fixture.fetch("hf://org/model@v1", None).await.unwrap();
     let second = fixture.fetch("hf://org/model@v2", None).await.unwrap();
+    assert_eq!(
+        [&first.revision, &second.revision],
+        [&Some(commits[0].clone()), &Some(commits[1].clone())]
+    );
     assert_eq!(hub.sent(), (weights.len() + other.len()) as u64, "the large file once");
     let inode = |path: &std::path::Path| fs::metadata(path).unwrap().ino();
     assert_eq!(inode(&first.path.join("a.bin")), inode(&second.path.join("a.bin")));

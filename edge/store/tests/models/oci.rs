@@ -171,7 +171,8 @@ fn problem(error: &ModelError) -> &HubProblem {
 async fn artifact_is_a_directory_with_its_files_and_the_digest_of_their_list() {
     let weights = noise(1 << 20, 1);
     let content = artifact(&[("b/w.bin", &weights), ("a.json", b"{}")]);
-    let pinned = format!("@sha256:{}", Digest::of_bytes(&content.manifest));
+    let manifest = format!("sha256:{}", Digest::of_bytes(&content.manifest));
+    let pinned = format!("@{manifest}");
     let registry = Registry::start(content).await;
     let fixture = StoreFixture::with(policy());
     let set = fixture.fetch(&registry.url(":v1"), None).await.unwrap();
@@ -179,8 +180,10 @@ async fn artifact_is_a_directory_with_its_files_and_the_digest_of_their_list() {
     let lines = [("a.json", &b"{}"[..]), ("b/w.bin", &weights)]
         .map(|(path, content)| format!("{}  {path}\n", Digest::of_bytes(content)));
     assert_eq!(set.digest, Digest::of_bytes(lines.concat().as_bytes()));
+    assert_eq!((set.files, set.revision), (Some(2), Some(manifest.clone())));
     let requests = registry.stub.requests().len();
     let again = fixture.fetch(&registry.url(&pinned), Some(set.digest)).await.unwrap();
+    assert_eq!((again.files, again.revision), (Some(2), Some(manifest)));
     assert_eq!((again.path, registry.stub.requests().len()), (set.path, requests));
     let one = fixture.fetch(&registry.url(":v1?files=*.json"), None).await.unwrap();
     assert_eq!(files(&one.path), [one.path.join("a.json")]);
