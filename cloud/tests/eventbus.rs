@@ -147,7 +147,7 @@ fn service_on_node(name: String) -> JointInferenceService {
 
 #[tokio::test(flavor = "multi_thread")]
 #[expect(clippy::disallowed_methods, reason = "measures a time")]
-async fn services_created_at_once_reach_their_node_within_a_second() {
+async fn services_created_at_once_reach_their_node_with_a_post_each() {
     let (harness, kubeedge) = start(&[NODE], 1.0, 9).await;
     let both = json!({"node-role.kubernetes.io/edge": "", "neptune.io/runtime": "agent"});
     harness.node(NODE, both).await;
@@ -161,20 +161,28 @@ async fn services_created_at_once_reach_their_node_within_a_second() {
         replica.objects().iter().filter(|(key, _)| key.resource == services).count()
     };
     agent.until("the first service", |replica| count(replica) == 1).await;
-    let mut best = Duration::MAX;
-    // The best of five: other programs on this machine are not measured.
-    for round in 1..=5 {
+    let posts = async || harness.metric(&posted("taken")).await;
+    let (before, mut best) = (posts().await, f64::MAX);
+    // The best of three: other programs on this machine are not measured.
+    for round in 1..=3 {
         let services = (0..BURST).map(|number| service_on_node(format!("s{round}-{number}")));
+        let began = Instant::now();
         futures::future::join_all(services.map(|service| harness.apply(service))).await;
         let created = Instant::now();
         agent.until("all services", |replica| count(replica) == 1 + round * BURST).await;
-        best = best.min(created.elapsed());
-        if best < Duration::from_secs(1) {
-            break;
-        }
+        let creating = (created - began).as_secs_f64();
+        let ratio = created.elapsed().as_secs_f64() / creating;
+        println!(
+            "{BURST} services: created in {creating:.2} s, at the node after {ratio:.1} times that"
+        );
+        best = best.min(ratio);
     }
-    println!("{BURST} services are at the node {best:?} after the last one was created");
-    assert!(best < Duration::from_secs(1), "{best:?}\n{}", harness.log());
+    let each = 3 * BURST as u64;
+    let posts = posts().await - before;
+    assert!((each..each + 10).contains(&posts), "{posts} posts\n{}", harness.log());
+    // A router takes one post at a time, and each takes 3 to 9 ms. So time is compared with what the
+    // API server needs on the same machine: about twice that.
+    assert!(best < 6.0, "{best} times the time of creation\n{}", harness.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
