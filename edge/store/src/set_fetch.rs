@@ -21,7 +21,7 @@ use crate::{
     inventory::{Artifact, Inventory},
     part_fetch::PartFetch,
     request::Packaging,
-    storage::content_store::{ArtifactMeta, ResolvedContent, SetRecord},
+    storage::content_store::{ArtifactMeta, ResolvedContent},
     storing::milliseconds,
 };
 
