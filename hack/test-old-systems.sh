@@ -22,7 +22,8 @@ programs=$(target_dir)/release-programs
 scratch=$(mktemp -d)
 trap 'kill "${server:-}" 2>/dev/null || true; umount "$scratch"/*/proc 2>/dev/null || true; rm -rf "$scratch"' EXIT
 mapfile -t proxy < <(debian_proxy)
-mirror=$(debian_sources | awk 'NR == 1 {print $2}')
+debian_sources >"$scratch/sources"
+mirror=$(awk -v suite="$(debian_suite "$scratch/sources")" '$3 == suite {print $2; exit}' "$scratch/sources")
 
 head -c 1000000 /dev/urandom >"$scratch/model.bin"
 digest=$(sha256sum "$scratch/model.bin" | cut -d' ' -f1)
