@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     io::ErrorKind,
     net::{SocketAddr, TcpListener},
+    time::Duration,
 };
 
 use bollard::{
@@ -22,6 +23,12 @@ use crate::{
     create::{check, create_request},
     docker::{labels_of, status_code},
 };
+
+/// How often a name is tried that an unfinished request has, which a process that was killed may have
+/// left; 30 s in all.
+const RESERVED_PAUSES: u32 = 150;
+/// The pause before each attempt.
+const RESERVED_PAUSE: Duration = Duration::from_millis(200);
 
 impl Supervisor {
     /// Removes the containers of these IDs, then creates and starts one. The image and the mounted
@@ -75,27 +82,36 @@ impl Supervisor {
     }
 
     /// Creates a container in place of one that this agent created and did not observe. Returns its ID,
-    /// or that another program has the name.
+    /// or that another program has the name. Waits while an unfinished request has the name.
     pub(super) async fn create_in_place(
         &self,
         name: &str,
         identity: &ContainerIdentity,
         body: ContainerCreateBody,
     ) -> Result<Result<String, Problem>, DockerError> {
-        let created = self.create(name, body.clone()).await;
-        // Docker returns 409; Podman returns 500 for every error.
-        if let Err(error) = &created
-            && status_code(error).is_some()
-            && self.docker.details(name).await?.is_some()
-        {
-            let unobserved = self.of_this_agent(identity).await?;
-            if unobserved.is_empty() {
-                return Ok(Err(name_taken(name)));
+        let mut pauses = 0;
+        loop {
+            let error = match self.create(name, body.clone()).await {
+                Ok(id) => return Ok(Ok(id)),
+                Err(error) => error,
+            };
+            // Docker returns 409; Podman returns 500 for every error.
+            let Some(status) = status_code(&error) else { return Err(error) };
+            if self.docker.details(name).await?.is_some() {
+                let unobserved = self.of_this_agent(identity).await?;
+                if unobserved.is_empty() {
+                    return Ok(Err(name_taken(name)));
+                }
+                self.remove_all(&unobserved).await?;
+                return self.create(name, body).await.map(Ok);
             }
-            self.remove_all(&unobserved).await?;
-            return self.create(name, body).await.map(Ok);
+            // Docker reserves a name before it shows the container, and longer on a slow disk.
+            if status != 409 || pauses == RESERVED_PAUSES {
+                return Err(error);
+            }
+            pauses += 1;
+            tokio::time::sleep(RESERVED_PAUSE).await;
         }
-        created.map(Ok)
     }
 
     /// The containers of this worker that this agent created. A process of it that was killed may
@@ -159,7 +175,10 @@ fn name_taken(name: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::{Arc, Mutex};
+    use std::sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    };
 
     use neptune_agent_core::{
         desired::WantedWorker,
@@ -224,6 +243,30 @@ mod tests {
         };
         assert!(problem("127.0.0.1").await.message.contains("asked"));
         assert_eq!(problem("0.0.0.0").await.reason, WorkerReason::PortInUse, "an exposed one");
+    }
+
+    /// How often the creation of a container was requested.
+    static CREATIONS: AtomicU32 = AtomicU32::new(0);
+
+    #[tokio::test]
+    async fn name_that_an_unfinished_request_has_is_waited_for() {
+        let (supervisor, _directory) = supervisor(|path| {
+            let no_such = json!({"message": "No such container"});
+            Some(match path {
+                _ if path.contains("/containers/create") => {
+                    match CREATIONS.fetch_add(1, Ordering::Relaxed) {
+                        0..3 => (409, json!({"message": "the name is already in use"})),
+                        _ => (201, json!({"Id": "c1", "Warnings": []})),
+                    }
+                }
+                _ if path.contains("/start") => (204, json!(null)),
+                _ => (404, no_such),
+            })
+        });
+        let spec = spec(&wanted_worker(), "A", "b");
+        let started = supervisor.start(&container_identity(), (&spec, None), &[]).await;
+        assert_eq!(started.unwrap(), "c1");
+        assert_eq!(CREATIONS.load(Ordering::Relaxed), 4);
     }
 
     /// The port of the container that is replaced; it is free when that is removed.
