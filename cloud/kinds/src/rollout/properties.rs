@@ -102,10 +102,27 @@ proptest! {
             // Canaries may return after other nodes failed.
             allowed + (canaries + 1).min(limit) + fleet.losses * limit
         } else {
-            canaries.min(limit).max(1 + allowed)
+            // Canaries fail as many at a time as may be down, and the others one after the other.
+            canaries.min(limit * (allowed / limit + 1)).max(1 + allowed)
         };
         prop_assert!(fleet.reached() <= most, "{} of {most}", fleet.reached());
     }
+}
+
+#[test]
+fn canaries_get_a_bad_revision_as_many_at_a_time_as_may_be_down() {
+    let two = Amount::Count(2);
+    let policy = Policy {
+        max_unavailable: two,
+        pause_on_failure: two,
+        min_ready: SignedDuration::ZERO,
+        ..defaults()
+    };
+    let mut fleet = Fleet::new(6, 6, policy);
+    *fleet.revisions.last_mut().unwrap() = true;
+    fleet.wait(60);
+    // Two that fail are allowed, so two more get it.
+    assert_eq!((fleet.reached(), fleet.state()), (4, RolloutState::Paused));
 }
 
 fn defaults() -> Policy {
