@@ -106,8 +106,4 @@ for _ in $(seq 50); do [ "$(counted inferenceNumber)" != "$questions" ] || break
 [ "$(counted inferenceNumber)" = "$questions" ] || problem "$(counted inferenceNumber) of $questions questions were counted"
 kubectl get jis assistant
 [ "$(counted hardExampleNumber)" -gt 0 ] || problem "the larger model was asked nothing"
-# The node reports what it has, and the status keeps the commit.
-commits=$(kubectl get models -o 'jsonpath={range .items[*]}{.status.resolved.revision}{"\n"}{end}' | sort)
-[ "$commits" = "$(sed -n 's|.*modelUrl: hf://[^@]*@\([0-9a-f]*\)/.*|\1|p' "$manifest" | sort)" ] ||
-    problem "the models were resolved to \"$commits\""
 step "passed"
