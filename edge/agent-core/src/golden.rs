@@ -25,7 +25,7 @@ use crate::{
         container::{self, TaskInputs},
         paths::TaskPaths,
     },
-    worker::{container::resolve_worker, inputs::WorkerInputs},
+    worker::container::{WorkerInputs, resolve_worker},
 };
 
 /// A node that sets everything that a node may set.

@@ -290,7 +290,7 @@ mod tests {
             container_identity, local_file, model_key, node_context, wanted_gateway, wanted_worker,
         },
         values::resolve::WorkerValues,
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
     use neptune_wire::SecretBytes;
     use serde_json::json;

@@ -130,7 +130,7 @@ mod tests {
     use neptune_agent_core::{
         domain::device::{DEVICE_IDS, DEVICES},
         fixtures::{container_identity, node_context, wanted_worker},
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
     use serde_json::{Value, json};
 

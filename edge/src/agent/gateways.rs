@@ -17,7 +17,7 @@ use neptune_agent_core::{
     },
     gateway::{directories::gateway_dir, files::gateway_files},
     values::resolve::WorkerValues,
-    worker::inputs::NodeInputs,
+    worker::container::NodeInputs,
 };
 use neptune_wire::{ObjectKey, Resource, WorkerName};
 use tokio::sync::watch;

@@ -156,7 +156,7 @@ mod tests {
             container::{BindMount, ScriptMount},
         },
         fixtures::{node_context, wanted_worker},
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
     use neptune_wire::ContainerMount;
 

@@ -81,7 +81,7 @@ mod tests {
         domain::{container::DirectoryMount, node_context::NONROOT},
         fixtures::{node_context, wanted_gateway},
         gateway::directories::STATE_DIR,
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
 
     use super::*;

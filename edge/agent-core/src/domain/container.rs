@@ -296,7 +296,7 @@ mod tests {
     use crate::{
         desired::WantedWorker,
         fixtures::{node_context, wanted_gateway, wanted_worker},
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
 
     fn addresses(wanted: &WantedWorker, change: fn(&mut ContainerSpec)) -> Vec<String> {

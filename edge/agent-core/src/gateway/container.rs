@@ -76,7 +76,7 @@ mod tests {
     use crate::{
         domain::container::{ContainerDefaults, TargetContainer},
         fixtures::{node_context, wanted_gateway},
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
 
     fn document(value: Value) -> Document {

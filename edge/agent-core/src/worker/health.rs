@@ -7,7 +7,7 @@ use crate::{
         health::{WorkerHealth, is_transient},
         problem::Problem,
     },
-    worker::inputs::MissingInput,
+    worker::container::MissingInput,
 };
 
 /// Consecutive failures after which a worker is reported as failed, not as pending.

@@ -7,7 +7,6 @@ mod count_model;
 pub mod counts;
 pub mod gateway_reports;
 pub mod health;
-pub mod inputs;
 pub mod message;
 pub mod model_reports;
 pub mod plan;

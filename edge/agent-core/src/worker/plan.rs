@@ -34,10 +34,9 @@ use crate::{
     plan::{Convergence, NodeFacts, NodePlan, Target, attempts::Attempts},
     worker::{
         completion::{finished_health, reported_health},
-        container::{RunnableWorker, RunnableWorkers},
+        container::{MissingInput, RunnableWorker, RunnableWorkers},
         counts::Counts,
         health::{FAILED_AFTER, missing_health, problem_health, running_despite, waiting},
-        inputs::MissingInput,
         probed::{is_unconfirmed, not_ready},
         reload::ReloadDecision,
     },
@@ -289,10 +288,7 @@ mod tests {
         plan::{devices::GrantedDevices, remove_unwanted},
         probes::WorkerProbes,
         values::resolve::WorkerValues,
-        worker::{
-            container::{resolve_worker, resolve_workers},
-            inputs::{NodeInputs, WorkerInputs},
-        },
+        worker::container::{NodeInputs, WorkerInputs, resolve_worker, resolve_workers},
     };
 
     mod devices;

@@ -125,7 +125,7 @@ mod tests {
     use neptune_agent_core::{
         domain::device::{DevicePart, device_labels},
         fixtures::{container_identity, node_context, wanted_worker},
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
     use neptune_wire::WorkerReason;
     use serde_json::{Value, json};

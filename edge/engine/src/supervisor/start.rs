@@ -183,7 +183,7 @@ mod tests {
     use neptune_agent_core::{
         desired::WantedWorker,
         fixtures::{container_identity, node_context, wanted_gateway, wanted_worker},
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
     use serde_json::json;
 

@@ -216,7 +216,7 @@ mod tests {
 
     use neptune_agent_core::{
         fixtures::{container_identity, node_context, wanted_worker},
-        worker::{container::resolve_worker, inputs::WorkerInputs},
+        worker::container::{WorkerInputs, resolve_worker},
     };
     use neptune_wire::{ContainerMount, EmptyDirMount};
     use serde_json::{Value, json};

@@ -3,7 +3,8 @@
 pub mod agent;
 mod availability;
 pub mod conditions;
-pub mod counters;
+#[cfg(test)]
+mod counter_tests;
 pub mod deployment;
 #[cfg(test)]
 mod earlier_controllers;

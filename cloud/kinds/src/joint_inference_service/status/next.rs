@@ -2,7 +2,8 @@
 //! counters.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use neptune_api::{JointInferenceServiceStatus, NodeCounts, TotalUploadStatus};
+use neptune_api::{JointInferenceServiceStatus, KeyValue, NodeCounts, TotalUploadStatus};
+use neptune_wire::Counters;
 
 use crate::{
     finding::Finding,
@@ -12,7 +13,6 @@ use crate::{
         status::{
             availability::node_counts,
             conditions::{has_run, next_condition, next_conditions, was_about_workers},
-            counters::metrics,
             edge_workers::{edge_workers, rejected},
             gateway::{gateway_metrics, next_gateway, without_history},
             observed::{ObservedWorker, ServiceObservation},
@@ -120,6 +120,24 @@ fn total_upload(held: Held) -> TotalUploadStatus {
         upload_ratio: ratio.to_string(),
         since: Time(Timestamp::from_second(since.as_second()).unwrap_or(since)),
     }
+}
+
+/// The metrics of the totals. Those of gateways are absent without a gateway that counted.
+pub fn metrics(totals: Counters, has_gateway: bool) -> Vec<KeyValue> {
+    // At most four decimals, without trailing zeros.
+    let ratio = format!("{:.4}", totals.upload_cloud_ratio());
+    let ratio = ratio.trim_end_matches('0').trim_end_matches('.');
+    let [inference, hard_example, fallback, of_gateway @ .., deadline] = totals.numbers();
+    let has_counted = |(_, number): &(&str, u64)| *number > 0;
+    let has_gateway = has_gateway || of_gateway.iter().any(has_counted);
+    let optional = std::iter::once(fallback)
+        .filter(has_counted)
+        .chain(of_gateway.into_iter().filter(|_| has_gateway))
+        .chain(Some(deadline).filter(has_counted));
+    let metric = |(name, number): (&str, u64)| KeyValue::new(name, number.to_string());
+    let ratio = KeyValue::new("uploadCloudRatio", ratio);
+    let always = [metric(inference), metric(hard_example), ratio];
+    always.into_iter().chain(optional.map(metric)).collect()
 }
 
 /// Whether two statuses are equal except for heartbeat times, message numbers and the history of a

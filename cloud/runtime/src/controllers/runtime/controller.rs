@@ -4,16 +4,13 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_cloud_kinds::{
-    each_kind,
     finding::Finding,
-    kubernetes::labels::Labels,
     worker::config::{objects::ConfigObjects, references::ConfigName},
 };
 use neptune_wire::{NodeName, ObjectKey};
 use serde_json::Value;
 
 use super::{context::Context, state::Stateful};
-use crate::{cache::Cached as _, kubernetes::reference::reference};
 
 /// A kind's steps: `facts` and `observe` collect the inputs of the pure ones.
 pub trait Controller: Stateful {
@@ -94,25 +91,4 @@ pub enum Cause {
     Node,
     /// The Deployment of the object or one of its Services changed.
     Workload,
-}
-
-impl Context {
-    /// Enqueues an object, if it exists, because of a report of this node.
-    pub fn enqueue_report<K: Controller>(&self, key: &ObjectKey, node: &NodeName) {
-        if let Some(object) = K::cache(self.caches()).get(&reference(key)) {
-            object.enqueue_by_report(node, self);
-        }
-    }
-
-    /// Enqueues every object that a change of the node's agent may affect.
-    pub fn enqueue_node(&self, node: &NodeName, change: AgentChange) {
-        let cached = self.caches().node(node.as_str());
-        let without = Labels::new();
-        let labels = cached.as_deref().map_or(&without, |node| &node.labels);
-        each_kind!(K => {
-            for object in K::cache(self.caches()).on_agent(node.as_str(), &[labels]) {
-                object.enqueue_by_agent(node, change, self);
-            }
-        });
-    }
 }

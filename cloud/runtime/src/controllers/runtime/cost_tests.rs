@@ -132,7 +132,7 @@ async fn change<K: Controller>(context: &Context, name: &str) {
     let before = get::<K>(context, name);
     on_applied(&*before, None, context);
     // The cost counts, not whether the sample can be planned.
-    let _ = reconcile(Arc::clone(&before), Arc::new(context.clone())).await;
+    let _ = reconcile(&before, context).await;
     let written = context.object_state(&*before, |state| state.last_write.as_ref()?.object.clone());
     let now = written.expect("a new object gets a status");
     on_applied(&*now, Some(&*before), context);
@@ -146,7 +146,7 @@ async fn costs(count: usize) -> Vec<(&'static str, usize)> {
     change::<Model>(&context, "small").await;
     change::<JointInferenceService>(&context, "last").await;
     let last = get::<JointInferenceService>(&context, "last");
-    reconcile(Arc::clone(&last), Arc::new(context.clone())).await.unwrap();
+    reconcile(&last, &context).await.unwrap();
     let prepared = context.object_state(&*last, |state| state.prepared.clone()).unwrap();
     assert!(prepared.placed.is_some(), "{:?}", prepared.findings);
     let mut costs = Vec::new();
@@ -177,7 +177,7 @@ async fn costs(count: usize) -> Vec<(&'static str, usize)> {
     context.update_peer(&node);
     context.enqueue_node(&node, AgentChange::Presence);
     let service = get::<JointInferenceService>(&context, "service1");
-    reconcile(service, Arc::new(context.clone())).await.unwrap();
+    reconcile(&service, &context).await.unwrap();
     measured("reconnected agent", &context);
     let view = context.caches().node(node.as_str());
     let moved = view.as_deref().map(|view| {
@@ -191,7 +191,7 @@ async fn costs(count: usize) -> Vec<(&'static str, usize)> {
     let key = "default/jointinferenceservices/service1".parse().unwrap();
     context.enqueue_report::<JointInferenceService>(&key, &node);
     let service = get::<JointInferenceService>(&context, "service1");
-    reconcile(service, Arc::new(context.clone())).await.unwrap();
+    reconcile(&service, &context).await.unwrap();
     measured("report on a service", &context);
 
     let key = "default/models/small".parse().unwrap();
@@ -207,7 +207,7 @@ async fn costs(count: usize) -> Vec<(&'static str, usize)> {
     let samples = KeyValue::new("inferenceNumber", "2000".to_owned());
     counted.status.get_or_insert_default().metrics = vec![samples];
     counted.enqueue_by_object(Some(&below), &context);
-    reconcile(last, Arc::new(context.clone())).await.unwrap();
+    reconcile(&last, &context).await.unwrap();
     measured("report on a service below another", &context);
     costs
 }
@@ -272,6 +272,20 @@ async fn presence_keeps_the_plan_and_nodes_that_join_together_are_one_plan() {
 }
 
 #[tokio::test]
+async fn node_has_the_plan_of_a_new_service_when_its_first_status_is_stored() {
+    let context = fleet(1).await;
+    let key = "default/jointinferenceservices/last".parse().unwrap();
+    let service = get::<JointInferenceService>(&context, "last");
+    assert!(service.status.is_none(), "it is new");
+    reconcile(&service, &context).await.unwrap();
+    let stored = context.object_state(&*service, |state| state.last_write.as_ref()?.object.clone());
+    let nodes = stored.unwrap().status.as_ref().unwrap().nodes.clone();
+    assert_eq!(nodes, ["edge0"], "a node counts before it runs");
+    let contents = context.publisher().planned_contents(&"edge0".parse().unwrap(), &key).unwrap();
+    assert!(contents.contains_key(&key), "{contents:?}");
+}
+
+#[tokio::test]
 async fn counters_of_a_service_below_reach_the_last_one_of_the_chain() {
     let client = api_server(&neptune_api::crdgen::crds()).await;
     let nodes: Api<Node> = Api::all(client.clone());
@@ -297,7 +311,7 @@ async fn counters_of_a_service_below_reach_the_last_one_of_the_chain() {
     let last = get::<JointInferenceService>(&context, "last");
     // The first status has the ratio, and the plan follows the status.
     for _ in 0..2 {
-        reconcile(Arc::clone(&last), Arc::new(context.clone())).await.unwrap();
+        reconcile(&last, &context).await.unwrap();
     }
     let prepared = context.object_state(&*last, |state| state.prepared.clone()).unwrap();
     assert!(prepared.placed.is_some(), "{:?}", prepared.findings);

@@ -27,6 +27,7 @@ mod status_writer;
 #[cfg(test)]
 mod tests;
 mod triggers;
+mod turns;
 mod write_budget;
 
 pub use self::{

@@ -1,21 +1,25 @@
 //! Runs the controllers: one queue per kind, whose objects are reconciled concurrently.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use futures::StreamExt as _;
-use kube::runtime::controller::{Action, Config, applier};
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use kube::runtime::reflector::ObjectRef;
 use neptune_backoff::Backoff;
 use neptune_cloud_kinds::{
     each_kind, error_class::Class, kind::Kind as _, kubernetes::identity::key, with_kind,
 };
 use neptune_wire::ObjectKey;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::sleep_until};
 
-use super::{context::Context, controller::Controller, reconcile::reconcile};
+use super::{context::Context, controller::Controller, reconcile::reconcile, turns::Turns};
 use crate::{cache::Cached as _, error::Error, kubernetes::reference::reference};
 
 /// Objects of a kind that are reconciled at the same time. More would overload the API server.
-const CONCURRENCY: u16 = 32;
+const CONCURRENCY: usize = 32;
 
 /// The longest time for which the statuses wait until every object was planned.
 const STATUSES_WAIT: Duration = Duration::from_secs(10);
@@ -99,33 +103,64 @@ pub async fn publish_waiting(context: &Context) {
 }
 
 async fn run<K: Controller>(context: Context) {
-    let queue = K::state(context.states()).open_queue().map(Ok::<_, std::convert::Infallible>);
+    let mut queue = K::state(context.states()).open_queue();
     context.enqueue_where(|_: &K| true);
-    let cache = K::cache(context.caches()).store().clone();
-    let config = Config::default().concurrency(CONCURRENCY);
-    applier(
-        |object: Arc<K>, context| Box::pin(reconcile(object, context)),
-        error_policy,
-        Arc::new(context),
-        cache,
-        queue,
-        config,
-    )
-    .for_each(|_| std::future::ready(()))
-    .await;
+    let (mut turns, mut running) = (Turns::default(), FuturesUnordered::new());
+    loop {
+        while running.len() < CONCURRENCY
+            && let Some(reference) = turns.begin()
+        {
+            match K::cache(context.caches()).get(&reference) {
+                Some(object) => running.push(turn(reference, object, &context)),
+                // It was deleted.
+                None => turns.end(reference, None),
+            }
+        }
+        let next_due = turns.next_due();
+        tokio::select! {
+            Some(reference) = queue.next() => turns.add(reference),
+            Some((reference, due)) = running.next() => turns.end(reference, due),
+            now = until(next_due) => turns.add_due(now),
+        }
+    }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the signature that the applier calls")]
-fn error_policy<K: Controller>(object: Arc<K>, error: &Error, context: Arc<Context>) -> Action {
-    if error.class() == Class::Conflict {
-        return Action::requeue(CONFLICT_RETRY);
+/// Reconciles an object. Returns when to do it again although nothing changes.
+async fn turn<K: Controller>(
+    reference: ObjectRef<K>,
+    object: Arc<K>,
+    context: &Context,
+) -> (ObjectRef<K>, Option<Instant>) {
+    let pause = match reconcile(&object, context).await {
+        Ok(pause) => pause,
+        Err(error) => Some(pause_after(&error, &*object, context)),
+    };
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    let due = pause.and_then(|pause| Instant::now().checked_add(pause));
+    (reference, due)
+}
+
+/// Waits until this time, and returns the time then. Waits indefinitely without one.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+async fn until(at: Option<Instant>) -> Instant {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
-    let failures = context.object_state(&*object, |state| {
+    Instant::now()
+}
+
+/// How long an object waits after an error of its reconcile.
+fn pause_after<K: Controller>(error: &Error, object: &K, context: &Context) -> Duration {
+    if error.class() == Class::Conflict {
+        return CONFLICT_RETRY;
+    }
+    let failures = context.object_state(object, |state| {
         state.failures = state.failures.saturating_add(1);
         state.failures
     });
     let backoff = if error.class() == Class::Transient { TRANSIENT } else { PERSISTENT };
-    Action::requeue(backoff.step(failures))
+    backoff.step(failures)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::{ResourceExt as _, runtime::controller::Action};
+use kube::ResourceExt as _;
 use neptune_cloud_kinds::{
     error_class::Class, kubernetes::identity::key, worker::config::objects::ConfigObjects,
 };
@@ -25,7 +25,8 @@ use super::{
 };
 use crate::{error::Error, kubernetes::history};
 
-/// Reconciles an object. Measures it, and resets its failures after a success.
+/// Reconciles an object. Measures it, and resets its failures after a success. Returns when to
+/// reconcile again although nothing changes.
 #[tracing::instrument(name = "reconcile", skip_all, fields(
     kind = %K::kind(&()),
     namespace = object.namespace().unwrap_or_default(),
@@ -33,30 +34,28 @@ use crate::{error::Error, kubernetes::history};
 ))]
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn reconcile<K: Controller>(
-    object: Arc<K>,
-    context: Arc<Context>,
-) -> Result<Action, Error> {
+    object: &Arc<K>,
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
     let start = Instant::now();
-    let result = steps(&object, &context).await;
+    let result = steps(object, context).await;
     let outcome = match &result {
         Ok(_) => Outcome::Ok,
         Err(error) => error.class().into(),
     };
     context.metrics().reconciled::<K>(outcome, start.elapsed());
     match &result {
-        Ok(_) => context.object_state(&*object, |state| state.failures = 0),
+        Ok(_) => context.object_state(&**object, |state| state.failures = 0),
         Err(error) if error.class() == Class::Conflict => {
             tracing::debug!(%error, "conflict, object requeued");
         }
         Err(Error::Api { step, source }) if context.caches().api_server.failed(step, source) => {}
         Err(error) => tracing::warn!(%error, "reconcile failed, object requeued"),
     }
-    forget_if_deleted(&*object, &context);
-    result.map(|requeue| requeue.map_or_else(Action::await_change, Action::requeue))
+    forget_if_deleted(&**object, context);
+    result
 }
 
-/// Returns when to reconcile again although nothing changes.
-#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn steps<K: Controller>(
     cached: &Arc<K>,
     context: &Context,
@@ -70,6 +69,47 @@ async fn steps<K: Controller>(
         // Object names in Kubernetes conform to RFC 1123, so this cannot happen.
         return Ok(None);
     };
+    let planned = plan(cached, &key, context).await?;
+    if context.defers_statuses() {
+        return Ok(planned.pause());
+    }
+    let Planned { object, prepared, .. } = &planned;
+    let written = write_status(&**object, &**cached, &key, prepared, context).await?;
+    // The nodes wait for the plan that this status permits: it takes no turn of the queue, and the
+    // Events come after it.
+    let permitted =
+        if prepared.awaits_status { plan(cached, &key, context).await.map(Some) } else { Ok(None) };
+    let requeue = written.publish_events(&**object, context);
+    let planned = permitted?.unwrap_or(planned);
+    let latest = context.object_state(&**cached, |state| latest(cached, state));
+    latest.drive(&key, planned.prepared.placed.as_ref(), context);
+    record_rollout(&*latest, context).await;
+    Ok(planned.pause().into_iter().chain(requeue).min())
+}
+
+/// An object with its plan, which is in effect.
+struct Planned<K: Controller> {
+    /// The newest known version.
+    object: Arc<K>,
+    prepared: Arc<Prepared<K>>,
+    /// When to plan again although nothing changes.
+    retry_at: Option<Instant>,
+}
+
+impl<K: Controller> Planned<K> {
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    fn pause(&self) -> Option<Duration> {
+        self.retry_at.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Plans an object, and brings the plan into effect, unless the last plan is still valid.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+async fn plan<K: Controller>(
+    cached: &Arc<K>,
+    key: &ObjectKey,
+    context: &Context,
+) -> Result<Planned<K>, Error> {
     let (object, prepared, invalidations, reads) = context.object_state(&**cached, |state| {
         (latest(cached, state), state.prepared.clone(), state.invalidations, state.config.clone())
     });
@@ -80,20 +120,12 @@ async fn steps<K: Controller>(
         }
         // On the heap: the future of a reconcile would be large.
         prepared => {
-            Box::pin(prepare_again(&*object, &key, (prepared, reads), invalidations, context))
+            Box::pin(prepare_again(&*object, key, (prepared, reads), invalidations, context))
                 .await?
         }
     };
-    let retry = prepared.retry_at.into_iter().chain(due).min();
-    let retry = retry.map(|at| at.saturating_duration_since(Instant::now()));
-    if context.defers_statuses() {
-        return Ok(retry);
-    }
-    let requeue = write_status(&*object, &**cached, &key, &prepared, context).await?;
-    let written = context.object_state(&**cached, |state| latest(cached, state));
-    written.drive(&key, prepared.placed.as_ref(), context);
-    record_rollout(&*written, context).await;
-    Ok(retry.into_iter().chain(requeue).min())
+    let retry_at = prepared.retry_at.into_iter().chain(due).min();
+    Ok(Planned { object, prepared, retry_at })
 }
 
 /// Records the spec of a complete rollout once. A failure changes nothing else: the next reconcile
@@ -180,16 +212,18 @@ async fn prepare<K: Controller>(
                 let retained = object.retained_by(key, &facts);
                 context.publisher().retain(key, uid, retained, &BTreeSet::new());
             }
+            let awaits_status = plan.awaits_status;
             let executed = execute(object, key, plan, context).await?;
             let retry_at = executed.retry_after.map(|pause| Instant::now() + pause);
             let placed = Some(valid.into());
-            Prepared { generation, placed, findings: executed.findings, retry_at }
+            Prepared { generation, placed, findings: executed.findings, awaits_status, retry_at }
         }
         Err(findings) => {
             let (retained, yielded) = (object.retained_by(key, &facts), object.yielded(&facts));
             context.publisher().retain(key, uid, retained, &yielded);
             let findings = context.explain(findings);
-            Prepared { generation, placed: None, findings, retry_at: None }
+            let awaits_status = false;
+            Prepared { generation, placed: None, findings, awaits_status, retry_at: None }
         }
     };
     let prepared = Arc::new(prepared);

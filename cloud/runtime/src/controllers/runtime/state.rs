@@ -109,6 +109,8 @@ pub struct Prepared<K: Steps> {
     pub placed: Option<K::Placed>,
     /// What prevents the spec from being in effect.
     pub findings: Vec<Finding>,
+    /// Whether the nodes wait until the status is stored.
+    pub awaits_status: bool,
     /// When to execute the plan again although nothing changes.
     pub retry_at: Option<Instant>,
 }

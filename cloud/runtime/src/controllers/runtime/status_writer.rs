@@ -10,7 +10,7 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use neptune_cloud_kinds::steps::StatusInputs;
+use neptune_cloud_kinds::steps::{ObjectEvent, StatusInputs};
 use neptune_cloud_metrics::{Outcome, StatusClass as WriteClass};
 use neptune_wire::ObjectKey;
 use serde::Serialize;
@@ -35,8 +35,36 @@ const MAX_COMPUTE_PAUSE: Duration = Duration::from_secs(2);
 /// The minimum pause before a status is computed again although nothing is reported.
 const MIN_RECOMPUTE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Writes the status if it changes, and returns when to compute it again although nothing changes.
-/// `cached` is the object as the watch has it, `object` the newest known.
+/// The outcome of a write.
+pub struct Written<K: Controller> {
+    /// When to compute the status again although nothing changes.
+    requeue: Option<Duration>,
+    /// The statuses before and after; `None` if the status waits for its turn.
+    statuses: Option<(K::Status, K::Status)>,
+    /// The Events of the change.
+    events: Vec<ObjectEvent>,
+}
+
+impl<K: Controller> Written<K> {
+    fn later(pause: Duration) -> Self {
+        Self { requeue: Some(pause), statuses: None, events: Vec::new() }
+    }
+
+    /// Queues the Events of the change. Returns when to compute the status again although nothing
+    /// changes.
+    pub fn publish_events(self, object: &K, context: &Context) -> Option<Duration> {
+        for event in self.events {
+            queue_event(object, event, context);
+        }
+        let summary = self
+            .statuses
+            .and_then(|(previous, next)| queue_summary(object, (&previous, &next), context));
+        self.requeue.into_iter().chain(summary).min()
+    }
+}
+
+/// Writes the status if it changes. `cached` is the object as the watch has it, `object` the newest
+/// known.
 ///
 /// # Errors
 /// The error of the API server.
@@ -47,14 +75,14 @@ pub async fn write_status<K: Controller>(
     key: &ObjectKey,
     prepared: &Prepared<K>,
     context: &Context,
-) -> Result<Option<Duration>, Error> {
+) -> Result<Written<K>, Error> {
     let (started, now) = (Instant::now(), Timestamp::now());
     let previous = object.status().cloned().unwrap_or_default();
     let is_new_spec = K::observed_generation(&previous) != object.meta().generation;
     let (computed, was_valid) =
         context.object_state(object, |state| (state.computed, state.was_valid));
     if !is_new_spec && let Some(pause) = compute_pause(computed, started) {
-        return Ok(Some(pause));
+        return Ok(Written::later(pause));
     }
     let fleet_now = context.fleet_now();
     let settled_at = context.fleet().settled_at();
@@ -77,8 +105,7 @@ pub async fn write_status<K: Controller>(
     if is_same {
         context.object_state(object, |state| state.computed = computed);
         object.on_status_stored(&inputs.observed, context);
-        let summary = queue_summary(object, (&previous, &next), context);
-        return Ok(requeue.into_iter().chain(summary).min());
+        return Ok(Written { requeue, statuses: Some((previous, next)), events: Vec::new() });
     }
     let change = StatusChange::new::<K>(&previous, &next);
     let bytes = stored_bytes(object);
@@ -89,16 +116,13 @@ pub async fn write_status<K: Controller>(
         Ok(())
     });
     if let Err(pause) = permitted {
-        return Ok(Some(pause));
+        return Ok(Written::later(pause));
     }
     save(object, cached, &change, context).await?;
     object.on_status_stored(&inputs.observed, context);
-    for event in K::events(&previous, &next) {
-        queue_event(object, event, context);
-    }
-    let summary = queue_summary(object, (&previous, &next), context);
     object.enqueue_by_status(&next, context);
-    Ok(requeue.into_iter().chain(summary).min())
+    let events = K::events(&previous, &next);
+    Ok(Written { requeue, statuses: Some((previous, next)), events })
 }
 
 /// How long to wait for a time at which a status changes although nothing is reported: not so short

@@ -107,7 +107,7 @@ async fn run(context: &Context, datasets: &Api<Dataset>) -> Dataset {
     // A computation that the scheduler interrupted counts as an expensive one, after which the next
     // one waits.
     context.object_state(&*object, |state| state.computed = None);
-    reconcile(object, Arc::new(context.clone())).await.unwrap();
+    reconcile(&object, context).await.unwrap();
     datasets.get(&current.name_any()).await.unwrap()
 }
 
@@ -218,7 +218,7 @@ async fn object_deleted_during_its_reconcile_leaves_no_desired_state() {
     let (context, _datasets) = context().await;
     let mut deleted = fixtures::dataset();
     deleted.metadata.name = Some("deleted".to_owned());
-    let result = reconcile(Arc::new(deleted.clone()), Arc::new(context.clone())).await;
+    let result = reconcile(&Arc::new(deleted.clone()), &context).await;
     assert!(result.is_err(), "its status cannot be written");
     assert!(!context.publisher().objects(Resource::Datasets).contains_key(&key(&deleted).unwrap()));
 }
@@ -299,13 +299,13 @@ async fn take(steps: Vec<Step>, name: &str, context: &Context, datasets: &Api<Da
                 current = Some(with_generation_of(context, &changed).await);
             }
             (Step::Reconcile { turns }, Some(object)) => {
-                let (context, old) = (Arc::new(context.clone()), Arc::clone(&object));
+                let (context, old) = (context.clone(), Arc::clone(&object));
                 reconciles.push(tokio::spawn(async move {
                     for _ in 0..turns {
                         tokio::task::yield_now().await;
                     }
                     // The write of its status fails if it was deleted or changed.
-                    let _ = reconcile(old, context).await;
+                    let _ = reconcile(&old, &context).await;
                 }));
                 current = Some(object);
             }

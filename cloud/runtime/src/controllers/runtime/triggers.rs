@@ -12,9 +12,10 @@ use kube::{Resource as _, ResourceExt as _};
 use neptune_cloud_kinds::{
     each_kind,
     index_key::IndexKey,
-    kubernetes::{node_view::NodeView, nodes::NodeReadiness},
+    kubernetes::{labels::Labels, node_view::NodeView, nodes::NodeReadiness},
     with_kind,
 };
+use neptune_wire::{NodeName, ObjectKey};
 
 use super::{
     context::Context,
@@ -56,6 +57,27 @@ pub async fn dispatch(
             }
             Either::Left((None, _)) | Either::Right((None, _)) => return,
         }
+    }
+}
+
+impl Context {
+    /// Enqueues an object, if it exists, because of a report of this node.
+    pub fn enqueue_report<K: Controller>(&self, key: &ObjectKey, node: &NodeName) {
+        if let Some(object) = K::cache(self.caches()).get(&reference(key)) {
+            object.enqueue_by_report(node, self);
+        }
+    }
+
+    /// Enqueues every object that a change of the node's agent may affect.
+    pub fn enqueue_node(&self, node: &NodeName, change: AgentChange) {
+        let cached = self.caches().node(node.as_str());
+        let without = Labels::new();
+        let labels = cached.as_deref().map_or(&without, |node| &node.labels);
+        each_kind!(K => {
+            for object in K::cache(self.caches()).on_agent(node.as_str(), &[labels]) {
+                object.enqueue_by_agent(node, change, self);
+            }
+        });
     }
 }
 
