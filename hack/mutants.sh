@@ -58,9 +58,10 @@ mapfile -t only < <(sed 's/[][(){}.*+?|^$\\]/\\&/g; s/.*/--re=^&$/' <<<"$names")
 out=$(target_dir)/mutants/$package
 mkdir -p "$out"
 step "testing ${#only[@]} mutants of $package, seed $seed"
-# Dependencies are compiled once for all runs of a package. 2 and 3 are missed mutants and timeouts.
+# Dependencies are compiled once for all runs of a package, and nothing needs debug information. 2 and 3 are missed
+# mutants and timeouts.
 set +e
-CARGO_TARGET_DIR=$out/build mutants "${only[@]}" --jobs 1 --test-tool cargo --output "$out" --no-shuffle \
+CARGO_PROFILE_DEV_DEBUG=false CARGO_TARGET_DIR=$out/build mutants "${only[@]}" --jobs 1 --test-tool cargo --output "$out" --no-shuffle \
     --colors never -- --tests
 status=$?
 set -e

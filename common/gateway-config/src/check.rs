@@ -171,6 +171,54 @@ mod tests {
     }
 
     #[test]
+    fn sections_are_written_without_their_defaults() {
+        let mut config = valid();
+        config["timeouts"] = json!({"edge": "500ms"});
+        config["limits"] = json!({"maxInFlight": 3});
+        config["capture"] = json!({"directory": "/hard", "share": 0.5});
+        let written = serde_json::to_value(parse(&config).unwrap()).unwrap();
+        for section in ["timeouts", "limits", "capture", "hardExample"] {
+            assert_eq!(written[section], config[section], "{section}");
+        }
+        let written = serde_json::to_value(parse(&valid()).unwrap()).unwrap();
+        for section in ["timeouts", "limits", "capture"] {
+            assert_eq!(written.get(section), None, "{section}");
+        }
+    }
+
+    #[test]
+    fn boxes_need_no_kind_and_a_choice_two_labels() {
+        for kind in [json!(null), json!("boxes")] {
+            let mut config = valid();
+            config["hardExample"] = json!({"algorithm": "Threshold", "kind": kind});
+            let config = parse(&config).unwrap();
+            assert!(config.hard_example.rule(config.protocol).is_ok(), "{kind}");
+        }
+        for (labels, is_valid) in [(json!(["yes"]), false), (json!(["yes", "no"]), true)] {
+            let mut config = valid();
+            config["protocol"] = json!("openai");
+            config["hardExample"] = json!({"tokens": "choice", "labels": labels});
+            let result = parse(&config).and_then(|it| it.hard_example.rule(it.protocol));
+            assert_eq!(result.is_ok(), is_valid, "{labels}");
+        }
+    }
+
+    #[test]
+    fn cap_of_uploads_may_be_the_goal() {
+        let mut config = valid();
+        config["hardExample"] = json!({"goal": {"uploadRatio": 0.2}, "maxUploadRatio": 0.2});
+        let config = parse(&config).unwrap();
+        assert!(config.hard_example.settings(config.protocol).is_ok());
+    }
+
+    #[test]
+    fn least_size_of_captured_records_is_valid() {
+        let mut config = valid();
+        config["capture"] = json!({"directory": "/hard", "maxBytes": 1_048_576});
+        assert_eq!(parse(&config).unwrap().capture.unwrap().max_bytes, 1_048_576);
+    }
+
+    #[test]
     fn each_mistake_is_named() {
         for (pointer, value, message) in [
             ("/servce", json!(1), "unknown field `servce`"),
@@ -183,9 +231,14 @@ mod tests {
             (
                 "/hardExample/algorithm",
                 json!("LogProb"),
-                "LogProb does not read the answers of oip",
+                "LogProb does not read the answers of oip; use MaxProbability, Margin or CrossEntropy",
             ),
             ("/hardExample/kind", json!("boxes"), "MaxProbability does not read Boxes"),
+            (
+                "/hardExample",
+                json!({"algorithm": "Threshold", "kind": "logits"}),
+                "Threshold does not read Probabilities",
+            ),
             ("/timeouts", json!({"edge": "0s"}), "\"0s\" is no duration"),
             ("/grpcListen", json!("127.0.0.1:0"), "grpcListen needs edge.grpcAddress; add edge"),
             (

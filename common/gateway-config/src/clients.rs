@@ -237,9 +237,9 @@ mod tests {
         let clients: Vec<Value> = (0..MAX_CLIENTS)
             .map(|number| {
                 json!({
-                    "name": format!("c{number}"), "requestsPerMinute": 600, "uploads": "Never",
+                    "name": format!("c-{number}"), "requestsPerMinute": 600, "uploads": "Never",
                     "keySha256": (0..MAX_KEYS).map(|k| key(number * 4 + k)).collect::<Vec<_>>(),
-                    "models": ["m"],
+                    "models": (0..MAX_MODELS.0).map(|m| format!("m{m}")).collect::<Vec<_>>(),
                 })
             })
             .collect();
@@ -284,6 +284,7 @@ mod tests {
             (json!([client("a", json!(["npk_secret"]))]), "keySha256 \"npk_...\" is not 64"),
             (with("requestsPerMinute", json!(0)), "requestsPerMinute 0 has to be 1 to 1000000"),
             (with("models", json!([""])), "client \"a\": models has to be at most 32 names"),
+            (with("models", json!(vec!["m"; 33])), "models has to be at most 32 names"),
         ] {
             let error = check_clients(&list(&clients)).unwrap_err().to_string();
             assert!(error.contains(message), "{message}: {error}");

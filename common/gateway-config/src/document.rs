@@ -198,6 +198,9 @@ mod tests {
         assert_eq!(read.model_version(), Some("3"));
         assert_eq!(read.max_body_bytes(), u64::try_from(config.limits.max_body_bytes).ok());
         assert_eq!(read.cloud_url(), Some(&*cloud.url));
+        assert_eq!(read.cloud_grpc_url(), None);
+        let grpc = document(json!({"cloud": {"grpcUrl": "https://llm.example:9000"}}));
+        assert_eq!(grpc.cloud_grpc_url(), Some("https://llm.example:9000"));
         assert_eq!(read.cloud_addresses(), cloud.addresses);
     }
 

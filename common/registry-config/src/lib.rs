@@ -295,6 +295,34 @@ mod tests {
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
         let config = parse(r#"{"auths": {"a.b": {"username": "u", "password": "s3cret"}}}"#);
+        assert_eq!(format!("{:?}", config.login("a.b/c")), "Some(RegistryLogin(..))");
         assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
+    }
+
+    #[test]
+    fn secrets_are_the_passwords_and_tokens() {
+        let config = parse(
+            r#"{"auths": {
+                "a.b": {"username": "u", "password": "s3cret"},
+                "c.d": {"username": "u", "identitytoken": "t0k3n"}
+            }}"#,
+        );
+        assert_eq!(config.secrets().collect::<Vec<_>>(), ["s3cret", "t0k3n"]);
+    }
+
+    #[test]
+    fn login_of_a_repository_does_not_depend_on_tag_and_digest() {
+        let config = parse(
+            r#"{"auths": {
+                "docker.io/library/busybox": {"username": "official", "password": "p"},
+                "a.b/c:5/d": {"username": "colon", "password": "p"}
+            }}"#,
+        );
+        for image in ["busybox", "busybox:1", "docker.io/busybox@sha256:0f"] {
+            assert_eq!(user(&config, image), Some("official"), "{image}");
+        }
+        assert_eq!(user(&config, "team/busybox"), None);
+        assert_eq!(user(&config, "a.b/busybox"), None);
+        assert_eq!(user(&config, "a.b/c:5/d"), Some("colon"), "a colon before a slash is no tag");
     }
 }

@@ -128,6 +128,13 @@ mod tests {
     }
 
     #[test]
+    fn file_is_not_enough_for_annotations_and_images() {
+        let of_directories: Vec<_> =
+            DatasetFormat::ALL.into_iter().filter(|format| format.needs_directory()).collect();
+        assert_eq!(of_directories, [DatasetFormat::Xml, DatasetFormat::Images]);
+    }
+
+    #[test]
     fn unknown_format_error_lists_the_known_formats() {
         let error = "parquet".parse::<DatasetFormat>().unwrap_err().to_string();
         assert_eq!(

@@ -138,3 +138,119 @@ pub fn redacted(url: &Url) -> String {
     url.set_fragment(None);
     url.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+    const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    /// The results of all methods of a location.
+    #[derive(Debug, PartialEq)]
+    struct Parts<'a> {
+        redacted: &'a str,
+        full_url: &'a str,
+        path: &'a str,
+        last_segment: &'a str,
+        is_set: bool,
+        fixed_revision: Option<&'a str>,
+    }
+
+    fn assert_parts(location: &ArtifactLocation, expected: &Parts<'_>) {
+        let (redacted, full_url) = (location.redacted(), location.full_url());
+        let (last_segment, fixed_revision) = (location.last_segment(), location.fixed_revision());
+        let parts = Parts {
+            redacted: &redacted,
+            full_url: &full_url,
+            path: location.path(),
+            last_segment: &last_segment,
+            is_set: location.is_set(),
+            fixed_revision: fixed_revision.as_deref(),
+        };
+        assert_eq!(&parts, expected);
+    }
+
+    #[test]
+    fn url_and_bucket_name_one_file_whose_content_may_change() {
+        let text = "https://user:s3cret@example.org/models/a.bin?token=s3cret#part";
+        let expected = Parts {
+            redacted: "https://example.org/models/a.bin",
+            full_url: text,
+            path: "/models/a.bin",
+            last_segment: "a.bin",
+            is_set: false,
+            fixed_revision: None,
+        };
+        assert_parts(&ArtifactLocation::parse(text).unwrap(), &expected);
+        let text = "s3://bucket/models/a.bin";
+        let path = "models/a.bin";
+        let expected = Parts { redacted: text, full_url: text, path, ..expected };
+        assert_parts(&ArtifactLocation::parse(text).unwrap(), &expected);
+    }
+
+    #[test]
+    fn file_has_no_dots_and_no_repeated_slashes() {
+        let expected = Parts {
+            redacted: "/models/a.bin",
+            full_url: "file:///models/a.bin",
+            path: "/models/a.bin",
+            last_segment: "a.bin",
+            is_set: false,
+            fixed_revision: None,
+        };
+        for text in ["/models/./a.bin", "file:///models//a.bin"] {
+            assert_parts(&ArtifactLocation::parse(text).unwrap(), &expected);
+        }
+    }
+
+    #[test]
+    fn file_and_set_of_a_hub_have_a_fixed_revision_if_a_commit_is_named() {
+        let text = format!("hf://org/model@{COMMIT}/weights/a.gguf");
+        let expected = Parts {
+            redacted: &text,
+            full_url: &text,
+            path: "weights/a.gguf",
+            last_segment: "a.gguf",
+            is_set: false,
+            fixed_revision: Some(COMMIT),
+        };
+        assert_parts(&ArtifactLocation::parse(&text).unwrap(), &expected);
+        let location = ArtifactLocation::parse("hf://org/model@main").unwrap();
+        assert!(location.is_set() && location.fixed_revision().is_none());
+        assert_eq!([location.path(), &location.last_segment()], ["model", "model"]);
+    }
+
+    #[test]
+    fn artifact_of_a_registry_is_a_set_and_its_layer_a_file() {
+        let text = format!("oci://registry.example.org/team/model@{DIGEST}");
+        let expected = Parts {
+            redacted: &text,
+            full_url: &text,
+            path: "model",
+            last_segment: "model",
+            is_set: true,
+            fixed_revision: Some(DIGEST),
+        };
+        let location = ArtifactLocation::parse(&text).unwrap();
+        assert_parts(&location, &expected);
+        let ArtifactLocation::Oci(address) = location else { unreachable!("it was parsed as one") };
+        let expected = Parts { is_set: false, fixed_revision: None, ..expected };
+        assert_parts(&ArtifactLocation::OciLayer(address), &expected);
+        let moving = ArtifactLocation::parse("oci://registry.example.org/team/model:v1").unwrap();
+        assert_eq!((moving.is_set(), moving.fixed_revision()), (true, None));
+    }
+
+    #[test]
+    fn error_about_a_url_has_no_secret() {
+        for (text, named) in [
+            ("https://user:s3cret@example.org:99999/a", "the URL"),
+            ("s3://user:s3cret@/?token=s3cret", "s3://"),
+            ("hf://user:s3cret@", "hf://"),
+        ] {
+            let error = ArtifactLocation::parse(text).unwrap_err().to_string();
+            assert!(error.contains(named) && !error.contains("s3cret"), "{error}");
+        }
+    }
+}

@@ -102,6 +102,11 @@ mod tests {
             without.check(DatasetFormat::Csv),
             Err(FormatError::InvalidOption { option: "labelColumn", .. })
         ));
+        assert!(
+            FormatOptions { header: true, ..without.clone() }.check(DatasetFormat::Csv).is_ok()
+        );
+        let by_index = FormatOptions { label_column: Some(CsvColumn::Index(3)), ..without };
+        assert!(by_index.check(DatasetFormat::Csv).is_ok());
     }
 
     #[test]
