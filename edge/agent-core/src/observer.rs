@@ -166,6 +166,17 @@ mod tests {
     };
 
     #[test]
+    fn version_is_that_of_the_last_answer() {
+        let now = Instant::now();
+        let mut engine = EngineObserver::new(now);
+        assert!(engine.on_engine_status(Some("26.1.5".to_owned()), now));
+        assert_eq!(engine.version(), Some("26.1.5"));
+        assert!(!engine.on_engine_status(Some("26.1.5".to_owned()), now));
+        assert!(engine.on_engine_status(None, now));
+        assert_eq!(engine.version(), None);
+    }
+
+    #[test]
     fn change_during_observation_causes_another_one() {
         let now = Instant::now();
         let mut engine = EngineObserver::new(now);

@@ -168,9 +168,10 @@ mod tests {
     fn requested_sync_is_sent_once() {
         let (mut resync, start) = (Resync::default(), Instant::now());
         resync.on_connected(false, start, 0);
+        assert!(!resync.is_requested());
         resync.request();
-        assert!(!resync.is_due(true, start, 0));
-        assert!(resync.is_due(true, start + DELIVERY_TIME, 0));
+        assert!(!resync.is_due(true, start, 0) && resync.is_requested());
+        assert!(resync.is_due(true, start + DELIVERY_TIME, 0) && !resync.is_requested());
         assert!(!resync.is_due(true, start + DELIVERY_TIME * 10, 0));
         resync.on_disconnected();
         assert_eq!(resync.next_at(), None);

@@ -272,6 +272,8 @@ mod tests {
         assert_eq!((gpu.sources.len(), gpu.pattern()), (2, None));
         let cameras: DeviceOffer = "a.b/c=/dev/video*".parse().unwrap();
         assert_eq!(cameras.pattern(), Some("/dev/video*"));
+        let camera: DeviceOffer = "a.b/c=/dev/video0".parse().unwrap();
+        assert_eq!(camera.pattern(), None);
     }
 
     #[test]

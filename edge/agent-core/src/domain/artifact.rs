@@ -127,3 +127,22 @@ pub enum LocalModelEvent {
     /// The model is not usable; it is checked again.
     Problem(Problem),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_has_64_hex_digits() {
+        let url = "https://example.org/a.bin";
+        for (digest, is_valid) in [
+            (None, true),
+            (Some("0123456789abcdefABCDEF0123456789abcdef0123456789abcdef0123456789"), true),
+            (Some("0123456789abcdef"), false),
+            (Some("x123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"), false),
+        ] {
+            assert_eq!(check(url, digest).is_ok(), is_valid, "{digest:?}");
+        }
+        assert!(check("ftp://example.org/a.bin", None).is_err());
+    }
+}

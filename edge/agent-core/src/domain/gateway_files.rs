@@ -128,6 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn gateway_is_mounted_if_a_container_has_one_of_its_directories() {
+        let dir = GatewayDir("/data/gateways/a".into());
+        assert!(dir.is_mounted(&[dir.config()].into()) && dir.is_mounted(&[dir.state()].into()));
+        assert!(!dir.is_mounted(&["/data/gateways/ab/config".into(), "/data".into()].into()));
+    }
+
+    #[test]
     fn secret_is_a_plain_file_name() {
         for name in ["llm", "llm.token", "a b", "A-1_x"] {
             assert_eq!(secret_name(name).as_deref(), Ok(name));

@@ -58,3 +58,25 @@ pub fn is_transient(reason: WorkerReason) -> bool {
             | WorkerReason::DatasetNotReceived
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reported_failure_comes_before_the_exit_of_the_container() {
+        let exited = WorkerHealth {
+            state: WorkerState::Pending,
+            reason: Some(WorkerReason::Starting),
+            message: "exit code 1".to_owned(),
+            restarts: 3,
+        };
+        let expected = WorkerHealth {
+            state: WorkerState::Failed,
+            reason: Some(WorkerReason::WorkerFailed),
+            message: "reported status failed; exit code 1".to_owned(),
+            restarts: 3,
+        };
+        assert_eq!(exited.after_reported_failure(), expected);
+    }
+}
