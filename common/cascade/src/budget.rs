@@ -197,6 +197,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_owed_to_one_target_is_not_owed_to_another() {
+        let mut budget = Budget::new(Share::percent(20));
+        budget.observe(0.5, true);
+        assert_ne!(budget.owed, 0);
+        assert_eq!(budget.clone().resumed(Share::percent(20)), Some(budget.clone()));
+        let other = budget.clone().resumed(Share::percent(40)).unwrap();
+        assert_eq!(other, Budget { target: Share::percent(40), owed: 0, ..budget });
+    }
+
+    #[test]
     fn random_number_decides_among_equal_confidences() {
         let mut budget = Budget::new(Share::percent(20));
         let mut random = Uniform::new(1);

@@ -309,6 +309,18 @@ mod tests {
     }
 
     #[test]
+    fn deviation_is_the_statistic_of_page_and_hinkley() {
+        let mut drift = DisagreementDrift::default();
+        drift.observe(true);
+        assert!(drift.deviation().abs() < 1e-9, "{}", drift.deviation());
+        // x = 1, mean 1/2, then x = 0, mean 1/3.
+        drift.observe(false);
+        assert!((drift.deviation() - 0.495).abs() < 1e-8, "{}", drift.deviation());
+        drift.observe(true);
+        assert!((drift.deviation() - 0.156_666_667).abs() < 1e-8, "{}", drift.deviation());
+    }
+
+    #[test]
     fn saved_state_continues_like_an_uninterrupted_run() {
         let samples = uniform(3_000, 0.0);
         let mut whole = ConfidenceDrift::default();

@@ -111,6 +111,9 @@ mod tests {
         let text = serde_json::to_string(&tracker).unwrap();
         let saved: QuantileTracker = serde_json::from_str(&text).unwrap();
         assert_eq!(saved.resumed(Share::percent(20), STEP), Some(tracker.clone()));
+        let (target, step) = (Share::percent(40), Share::percent(10));
+        let changed = QuantileTracker { target, step, ..tracker.clone() };
+        assert_eq!(tracker.clone().resumed(target, step), Some(changed), "the threshold is kept");
         let damaged = QuantileTracker { threshold: i64::MAX, ..tracker };
         assert_eq!(damaged.resumed(Share::percent(20), STEP), None);
     }

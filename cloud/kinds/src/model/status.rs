@@ -281,7 +281,7 @@ fn ready(
         return ("Unknown", finding(Reason::ModelUnused, message));
     }
     if wanted == 0 {
-        let message = "only Pods use the model; each downloads its own copy";
+        let message = "only Pods and model servers use the model; each downloads its own copy, which the status of its object shows";
         return ("Unknown", finding(Reason::ModelInPods, message));
     }
     let Some(first) = first else {

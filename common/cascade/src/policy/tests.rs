@@ -108,6 +108,17 @@ fn hard_sample_over_the_cap_is_answered_by_the_edge() {
 }
 
 #[test]
+fn easy_sample_is_easy_also_without_a_cloud_that_can_be_asked() {
+    for (route, of_hard) in
+        [(Route::CloudLeftAlone, Decision::Fallback), (Route::NoTime, Decision::Deadline)]
+    {
+        let mut policy = Policy::new(Settings::new(Goal::Threshold, 0.5));
+        assert_eq!(policy.decide(Ok(0.9), route, 0.0), Decision::Easy);
+        assert_eq!(policy.decide(Ok(0.1), route, 0.0), of_hard);
+    }
+}
+
+#[test]
 fn controllers_are_frozen_while_the_cloud_is_left_alone_or_samples_are_pinned() {
     for goal in goals() {
         let mut policy = Policy::new(Settings::new(goal, 0.5));

@@ -239,6 +239,18 @@ mod tests {
     }
 
     #[test]
+    fn aggregator_is_wanted_if_its_uid_can_name_a_directory() {
+        for (uid, is_wanted) in [("3f2a-01", true), ("", false), ("../a", false)] {
+            let training = json!({
+                "metadata": {"namespace": "a", "name": "t", "uid": uid},
+                "aggregator": {"container": "c", "image": "i", "port": 8418},
+            });
+            let desired = from_replica(&replica(&[("a/trainingmodels/t", training)]));
+            assert_eq!(desired.aggregators.contains_key(uid), is_wanted, "{uid:?}");
+        }
+    }
+
+    #[test]
     fn older_object_keeps_the_name_of_its_worker() {
         let object = |created: Value, namespace: &str| {
             json!({

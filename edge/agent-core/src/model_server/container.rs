@@ -257,6 +257,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
+    use neptune_registry_config::RegistryConfig;
     use neptune_wire::{Scripts, SecretBytes};
     use serde_json::json;
 
@@ -307,15 +308,17 @@ mod tests {
 
     #[test]
     fn port_is_published_on_a_docker_network_only() {
-        let version = served_version("4", "replace");
-        let on = |network: Option<&str>| {
+        let mut version = served_version("4", "replace");
+        let on = |version: &ServedVersion, network: Option<&str>| {
             let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
-            server_container(&version, "uid", VersionInputs::default(), &context).network
+            server_container(version, "uid", VersionInputs::default(), &context).network
         };
-        assert_eq!(on(None), None);
-        let network = on(Some("bridge")).unwrap();
+        assert_eq!(on(&version, None), None);
+        let network = on(&version, Some("bridge")).unwrap();
         assert_eq!((&*network.name, network.port), ("bridge", Some(version.serving.port)));
         assert_eq!(network.grpc_port, None);
+        version.serving.grpc_port = Some(9000);
+        assert_eq!(on(&version, Some("bridge")).unwrap().grpc_port, Some(9000));
     }
 
     fn transformed_containers(reload: &str, network: Option<&str>) -> VersionContainers {
@@ -412,7 +415,8 @@ mod tests {
             let bytes = SecretBytes::new(value.as_bytes().to_vec());
             let variables = Arc::new([("URL".to_owned(), bytes)].into());
             let env = Some(SecretEnv { fingerprint: format!("of {value}"), variables });
-            WorkerValues { env, ..WorkerValues::default() }
+            let logins = RegistryConfig::parse(br#"{"auths": {}}"#).unwrap();
+            WorkerValues { env, pull: vec![logins].into(), ..WorkerValues::default() }
         };
         let containers = |version: &ServedVersion, values: &WorkerValues| {
             let model = local_artifact(None);
@@ -429,7 +433,7 @@ mod tests {
         let files = VolumeSource::Files(files.into());
         assert_eq!((&spec.volumes[3].source, spec.volumes[3].read_only), (&files, true));
         assert_eq!(spec.env.get("URL"), None, "the value of the Secret wins");
-        assert_eq!(spec.env["MODE"], "fast");
+        assert_eq!((&*spec.env["MODE"], spec.pull.len()), ("fast", 1));
         let transformer = &first.transformer.as_ref().unwrap().spec;
         assert_eq!((transformer.volumes.len(), &transformer.secret_env), (0, &None));
 

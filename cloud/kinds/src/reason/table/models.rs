@@ -98,7 +98,7 @@ macro_rules! model_reasons {
                 ModelUnused: Problem => Pending: "name it in a service, place it, or delete it",
                 /// A node keeps its earlier file until the rollout of a user of the model reaches it.
                 AwaitingRollout: Progress => Pending: "wait, or rollout resume",
-                /// Only Pods use the model, and each downloads its own.
+                /// Only Pods and model servers use the model, and each downloads its own.
                 ModelInPods: Problem => Running: "nothing",
                 /// The metrics belong to the file that the spec names.
                 MetricsCurrent: Problem => Running: "nothing",
