@@ -315,13 +315,14 @@ mod tests {
         let config = parse(
             r#"{"auths": {
                 "docker.io/library/busybox": {"username": "official", "password": "p"},
+                "docker.io/team": {"username": "team", "password": "p"},
                 "a.b/c:5/d": {"username": "colon", "password": "p"}
             }}"#,
         );
         for image in ["busybox", "busybox:1", "docker.io/busybox@sha256:0f"] {
             assert_eq!(user(&config, image), Some("official"), "{image}");
         }
-        assert_eq!(user(&config, "team/busybox"), None);
+        assert_eq!(user(&config, "team/busybox"), Some("team"));
         assert_eq!(user(&config, "a.b/busybox"), None);
         assert_eq!(user(&config, "a.b/c:5/d"), Some("colon"), "a colon before a slash is no tag");
     }

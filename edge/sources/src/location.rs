@@ -244,13 +244,13 @@ mod tests {
 
     #[test]
     fn error_about_a_url_has_no_secret() {
-        for (text, named) in [
-            ("https://user:s3cret@example.org:99999/a", "the URL"),
-            ("s3://user:s3cret@/?token=s3cret", "s3://"),
-            ("hf://user:s3cret@", "hf://"),
+        for (text, start) in [
+            ("https://user:s3cret@example.org:99999/a", "the URL: the port"),
+            ("s3://user:s3cret@/?token=s3cret", "the URL: the bucket name"),
+            ("hf://user:s3cret@org", "hf://org: a hub URL"),
         ] {
             let error = ArtifactLocation::parse(text).unwrap_err().to_string();
-            assert!(error.contains(named) && !error.contains("s3cret"), "{error}");
+            assert!(error.starts_with(start) && !error.contains("s3cret"), "{error}");
         }
     }
 }
