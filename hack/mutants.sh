@@ -61,8 +61,8 @@ step "testing ${#only[@]} mutants of $package, seed $seed"
 # Dependencies are compiled once for all runs of a package, and nothing needs debug information. 2 and 3 are missed
 # mutants and timeouts.
 set +e
-CARGO_PROFILE_DEV_DEBUG=false CARGO_TARGET_DIR=$out/build mutants "${only[@]}" --jobs 1 --test-tool cargo --output "$out" --no-shuffle \
-    --colors never -- --tests
+CARGO_PROFILE_DEV_DEBUG=false CARGO_TARGET_DIR=$out/build mutants "${only[@]}" --jobs 1 --test-tool cargo \
+    --output "$out" --no-shuffle --colors never -- --tests
 status=$?
 set -e
 case $status in 0|2|3) ;; *) fail "cargo-mutants failed with $status: see above" ;; esac

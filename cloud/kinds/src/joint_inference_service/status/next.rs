@@ -123,7 +123,7 @@ fn total_upload(held: Held) -> TotalUploadStatus {
 }
 
 /// The metrics of the totals. Those of gateways are absent without a gateway that counted.
-pub fn metrics(totals: Counters, has_gateway: bool) -> Vec<KeyValue> {
+pub(super) fn metrics(totals: Counters, has_gateway: bool) -> Vec<KeyValue> {
     // At most four decimals, without trailing zeros.
     let ratio = format!("{:.4}", totals.upload_cloud_ratio());
     let ratio = ratio.trim_end_matches('0').trim_end_matches('.');
