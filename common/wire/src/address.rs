@@ -470,6 +470,20 @@ mod tests {
     }
 
     #[test]
+    fn archives_and_sets_are_directories() {
+        for (text, is_directory) in [
+            ("http://h/a.tar", true),
+            ("hf://o/r", true),
+            ("oci://h/r:1", true),
+            ("hf://o/r/x.onnx", false),
+            ("s3://bucket/b.onnx", false),
+            ("/models/x", false),
+        ] {
+            assert_eq!(parse(text).unwrap().is_directory(), is_directory, "{text}");
+        }
+    }
+
+    #[test]
     fn file_name_is_bounded() {
         let name = parse(&format!("/{}", "ä".repeat(300))).unwrap().file_name();
         assert_eq!(name, "_".repeat(128));

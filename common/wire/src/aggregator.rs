@@ -293,3 +293,38 @@ pub struct AggregatorProblem {
     /// Human-readable, without the name of the worker.
     pub detail: String,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn run_of_an_earlier_controller_ends_after_three_deadlines() {
+        let settings = json!({
+            "workers": {}, "workload": "", "rounds": 2, "onTooFewWorkers": "Wait", "fraction": 1.0,
+            "rule": {"maxWeight": 0.5, "serverLearningRate": 1.0, "serverMomentum": 0.0},
+            "seed": 1, "maxUpdateBytes": 1,
+        });
+        let settings: RunSettings = serde_json::from_value(settings).unwrap();
+        assert_eq!(settings.max_deadlines, 3);
+    }
+
+    #[test]
+    fn round_misses_most_samples_from_more_than_half() {
+        let misses = |missing: u64, all: u64| {
+            let round = json!({
+                "round": 1, "participants": 1, "samples": 1, "seconds": 1,
+                "datasetSamples": all, "missingSamples": missing,
+            });
+            serde_json::from_value::<RoundRecord>(round).unwrap().misses_most_samples()
+        };
+        assert_eq!(
+            [(5, 10), (2, 5), (0, 0)].map(|(missing, all)| misses(missing, all)),
+            [false; 3]
+        );
+        assert_eq!([(6, 10), (3, 5), (1, 1)].map(|(missing, all)| misses(missing, all)), [true; 3]);
+    }
+}

@@ -153,5 +153,7 @@ mod tests {
         assert_eq!(payload.to_string(), "null");
         assert_eq!(Payload::parse(b"{\"a\":1}").unwrap().as_bytes(), b"{\"a\":1}");
         assert!(Payload::parse(b"{").is_err());
+        assert_eq!(Payload::parse(b"null").unwrap(), payload);
+        assert_ne!(Payload::parse(b"0").unwrap(), payload);
     }
 }

@@ -148,6 +148,7 @@ mod tests {
         assert_eq!(small.plus(large).minus(large), small);
         assert_eq!([small.max(large), large.max(small)], [large; 2]);
         assert_eq!(small.minus(large), Counters::default());
+        assert!(Counters::default().are_zero() && !small.are_zero());
     }
 
     #[test]

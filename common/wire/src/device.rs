@@ -102,3 +102,40 @@ pub enum AgentFeature {
     #[serde(other)]
     Unknown,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn resource_of_devices_has_a_domain_that_is_not_of_kubernetes() {
+        let checked = |names: &[&str]| names.iter().map(|it| check_device_resource(it)).collect();
+        let all: Vec<_> = checked(&["nvidia.com/gpu", "mykubernetes.io/a", "a.b/A_1.c"]);
+        assert_eq!(all, [Ok(()); 3]);
+        let all: Vec<_> = checked(&["gpu", "/gpu", "a.b/", "A.b/gpu", "a.b/c d", "a.b/c/d"]);
+        assert_eq!(all, [Err(DeviceResourceError::Malformed); 6]);
+        let all: Vec<_> = checked(&["kubernetes.io/gpu", "x.kubernetes.io/gpu"]);
+        assert_eq!(all, [Err(DeviceResourceError::Reserved); 2]);
+    }
+
+    #[test]
+    fn message_has_what_the_node_offers_of_the_resource_or_else_all() {
+        let offer = |resource: &str, total| OfferedDevice {
+            resource: resource.to_owned(),
+            total,
+            free: 0,
+            missing: 0,
+        };
+        let message = |offered: &[OfferedDevice]| {
+            too_few_devices(&"edge0".parse().unwrap(), "a.b/camera", 3, offered)
+        };
+        assert_eq!(
+            message(&[offer("nvidia.com/gpu", 1), offer("a.b/camera", 2)]),
+            "node edge0 offers 2 a.b/camera, and 3 are requested"
+        );
+        let other = message(&[offer("nvidia.com/gpu", 1), offer("a.b/camera", 0)]);
+        assert!(other.contains("offers no a.b/camera; it offers nvidia.com/gpu (1), "), "{other}");
+        assert!(message(&[]).contains("it offers no device; correct "));
+    }
+}

@@ -85,3 +85,26 @@ pub fn without_non_finite(payload: &[u8]) -> Cow<'_, [u8]> {
     }
     result.map_or(Cow::Borrowed(payload), Cow::Owned)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_replaced_outside_of_strings_only() {
+        for (payload, expected) in [
+            (r#"{"a": NaN, "b": [Infinity, -Infinity]}"#, r#"{"a": null, "b": [null, null]}"#),
+            (
+                r#"{"NaN": NaN, "b": "NaN\" NaN", "c": NaN}"#,
+                r#"{"NaN": null, "b": "NaN\" NaN", "c": null}"#,
+            ),
+            (r#"{"a": "\\", "b": NaN}"#, r#"{"a": "\\", "b": null}"#),
+        ] {
+            let replaced = without_non_finite(payload.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&replaced), expected);
+        }
+        for plain in [r#"{"a": "Infinity\" NaN"}"#, r#"{"a": 1}"#, "", r#""\"#] {
+            assert!(matches!(without_non_finite(plain.as_bytes()), Cow::Borrowed(_)), "{plain}");
+        }
+    }
+}

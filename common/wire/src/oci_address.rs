@@ -190,6 +190,7 @@ mod tests {
         ] {
             let address = parse(text).unwrap();
             assert_eq!((&*address.registry, &*address.repository), (registry, repository));
+            assert_eq!(address.repository_id(), format!("{registry}/{repository}"));
             assert_eq!((&*address.reference(), address.is_moving()), (reference, is_moving));
             assert_eq!(parse(&address.to_string()).unwrap(), address, "{text}");
         }

@@ -166,6 +166,7 @@ mod tests {
         }
         let newer: ContainerProbe = serde_json::from_value(json!({"grpcPort": 5})).unwrap();
         assert_eq!(newer, ContainerProbe::default());
+        assert_eq!((newer.period_ms, newer.timeout_ms, newer.failures), (10_000, 1_000, 3));
         assert_eq!(newer.action(), None);
         assert_eq!(serde_json::to_value(ContainerProbes::default()).unwrap(), json!({}));
     }

@@ -248,6 +248,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::encode;
 
     fn key() -> ObjectKey {
         "default/models/m".parse().unwrap()
@@ -269,6 +270,46 @@ mod tests {
         };
         let objects = listed.map(entry).into_iter().collect();
         Index { revision: Revision(revision), objects, ..Index::default() }
+    }
+
+    #[test]
+    fn messages_of_the_topics_of_the_node_are_applied() {
+        let prefix = TopicPrefix::default();
+        let (own, other): (NodeName, NodeName) = ("edge0".parse().unwrap(), "b".parse().unwrap());
+        let mut replica = Replica::default();
+        let mut receive = |topic: Topic, payload: &[u8]| {
+            let before = replica.clone();
+            let received = replica.receive(&topic.under(&prefix), payload, &own, &prefix);
+            assert!(received.is_ok() || replica == before);
+            received
+        };
+        let invalid = |received| matches!(received, Err(RejectedMessage::Invalid(_)));
+        let on = |node: &NodeName| Topic::Insert(node.clone(), key());
+
+        let object = encode(&insert(5, 1));
+        assert!(invalid(receive(on(&other), &object)));
+        assert_eq!(receive(on(&own), &object), Ok(vec![ReplicaChange::Set(key())]));
+        assert_eq!(receive(on(&own), &object), Ok(Vec::new()), "late");
+        assert_eq!(receive(on(&own), b""), Ok(Vec::new()), "a cleared message");
+        assert!(invalid(receive(on(&own), b"{")));
+        let renamed = ["default/models/n", "other/models/m"].map(|key| key.parse().unwrap());
+        for key in renamed {
+            assert!(invalid(receive(Topic::Insert(own.clone(), key), &object)));
+        }
+
+        let listed = encode(&index(6, Some((5, 1))));
+        assert!(invalid(receive(Topic::Index(other.clone()), &listed)));
+        assert_eq!(receive(Topic::Index(own.clone()), b""), Ok(Vec::new()));
+        assert_eq!(receive(Topic::Index(own.clone()), &listed), Ok(vec![ReplicaChange::Index]));
+        assert_eq!(receive(Topic::Index(own.clone()), &listed), Ok(Vec::new()), "a duplicate");
+        let older = receive(Topic::Index(own.clone()), &encode(&index(4, None)));
+        assert_eq!(older, Err(RejectedMessage::OlderIndex));
+
+        let delete = encode(&Delete { revision: Revision(7) });
+        assert!(invalid(receive(Topic::Delete(other, key()), &delete)));
+        let deleted = receive(Topic::Delete(own.clone(), key()), &delete);
+        assert_eq!(deleted, Ok(vec![ReplicaChange::Removed(key())]));
+        assert!(invalid(receive(Topic::Request(own.clone()), &delete)), "no topic of objects");
     }
 
     #[test]

@@ -298,6 +298,17 @@ mod tests {
     }
 
     #[test]
+    fn reports_without_a_start_time_keep_the_known_ones() {
+        let mut totals = RunTotals::default();
+        totals.observe(&report("c", "t1", 100, 0));
+        for inference in 101..=120 {
+            totals.observe(&report("c", "", inference, 0));
+        }
+        assert!(!totals.observe(&report("c", "t1", 100, 0)), "redelivered");
+        assert_eq!(totals.total(), counters(120, 0));
+    }
+
+    #[test]
     fn process_restarted_in_its_container_is_a_run_of_its_own() {
         let restarted = [report("c", "t1", 100, 0), report("c", "t2", 5, 0)];
         assert_eq!(total_of(&restarted), 105);

@@ -378,6 +378,7 @@ mod tests {
         let one = encoded(1);
         assert!(one.is_same(&one.clone()) && one.is_same(&encoded(1)));
         assert!(!one.is_same(&encoded(2)));
+        assert!(one.is_shared_with(&one.clone()) && !one.is_shared_with(&encoded(1)));
     }
 
     #[test]
@@ -401,6 +402,18 @@ mod tests {
         };
         assert_eq!((deleted.name.as_str(), inserted.name.as_str()), ("b", "a"));
         assert_eq!(index.objects.len(), 1);
+    }
+
+    #[test]
+    fn snapshot_has_all_objects_and_their_index() {
+        let mut source = Source::default();
+        let contents: BTreeMap<_, _> = [content("a", 1), content("b", 2)].into();
+        let sent = source.set(contents.clone(), BTreeSet::new(), 5);
+        assert_eq!(source.snapshot(), sent);
+        for (key, content) in &contents {
+            assert_eq!(source.hash(key), Some(&content.hash()));
+        }
+        assert_eq!(source.hash(&content("c", 3).0), None);
     }
 
     #[test]

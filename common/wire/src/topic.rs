@@ -228,6 +228,15 @@ mod tests {
     }
 
     #[test]
+    fn filters_are_below_the_prefix() {
+        let prefix: TopicPrefix = "site/a".parse().unwrap();
+        assert_eq!(prefix.upstream_filter(), "site/a/+/upstream/#");
+        assert_eq!(prefix.worker_info_filter(), "site/a/workers/+/info");
+        let node = "edge0".parse().unwrap();
+        assert_eq!(prefix.downstream_filter(&node), "site/a/edge0/downstream/#");
+    }
+
+    #[test]
     fn unknown_topic_is_refused() {
         for topic in [
             "",
@@ -238,6 +247,7 @@ mod tests {
             "neptune/edge0/upstream/default/pods/x/status",
             "neptune/edge0/upstream/default/models/x/insert",
             "neptune/edge0/downstream/default/models/x",
+            "neptune/edge0/downstream/default/models/x/status",
             "neptune/edge0/downstream/insert",
             "neptune/Edge0/upstream/node",
             "neptune/workers/a/b/info",

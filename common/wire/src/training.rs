@@ -315,7 +315,20 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
+    use super::KeyPin;
     use crate::{Insert, decode};
+
+    #[test]
+    fn pin_is_the_name_of_the_hash_and_its_digits() {
+        let is_valid = |pin: &str| KeyPin(pin.to_owned()).is_valid();
+        let digest = "0a".repeat(32);
+        assert!(is_valid(&format!("sha256:{digest}")));
+        let upper = digest.to_uppercase();
+        for digest in [&digest[1..], &upper, &"g0".repeat(32), &"0".repeat(65), ""] {
+            assert!(!is_valid(&format!("sha256:{digest}")), "{digest}");
+        }
+        assert!(!is_valid(&digest) && !is_valid(&format!("sha512:{digest}")));
+    }
 
     #[test]
     fn insert_with_tasks_is_decoded_without_the_malformed_ones() {

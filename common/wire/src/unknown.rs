@@ -247,10 +247,17 @@ mod tests {
             r#"{"revision":1,"objects":{"nonsense":{"revision":1,"hash":""}}}"#,
             r#"{"revision":1,"objects":{"a/models/b":{}}}"#,
             r#"{"revision":1,"objects":{"A/models/b":{"revision":1,"hash":""}}}"#,
+            r#"{"revision":1,"objects":{"a/Pipelines/b":{}}}"#,
+            r#"{"revision":1,"objects":{"a//b":{}}}"#,
             r#"{"revision":1,"objects":{},"keep":["a/b"]}"#,
         ] {
             assert!(decode::<Index>(bad.as_bytes()).is_err(), "{bad}");
         }
+        let error = decode::<Index>(br#"{"revision":1,"objects":{},"keep":5}"#).unwrap_err();
+        assert!(
+            error.to_string().contains("expected a list of namespace/resource/name"),
+            "{error}"
+        );
     }
 
     #[test]
