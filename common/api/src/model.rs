@@ -330,3 +330,18 @@ pub enum ModelNodeState {
     /// The node has not reported a state yet.
     Unknown,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_identified_by_its_hash_or_else_by_its_state() {
+        let text = |text: &str| Some(text.to_owned());
+        let both =
+            MeasuredDataset { sha256: text("hash"), state: text("state"), ..Default::default() };
+        assert_eq!(both.identity(), Some("hash"));
+        assert_eq!(MeasuredDataset { sha256: None, ..both }.identity(), Some("state"));
+        assert_eq!(MeasuredDataset::default().identity(), None);
+    }
+}

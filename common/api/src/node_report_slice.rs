@@ -203,3 +203,24 @@ fn schema() -> JSONSchemaProps {
     }
     schema
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::Resource as _;
+
+    use super::*;
+
+    #[test]
+    fn slice_is_a_resource_with_the_names_of_its_crd() {
+        let crd = NodeReportSlice::crd();
+        assert_eq!(NodeReportSlice::group(&()), crd.spec.group);
+        assert_eq!(NodeReportSlice::version(&()), crd.spec.versions[0].name);
+        assert_eq!(NodeReportSlice::kind(&()), crd.spec.names.kind);
+        assert_eq!(NodeReportSlice::plural(&()), crd.spec.names.plural);
+        let mut slice = NodeReportSlice::default();
+        assert_eq!(slice.api_version, NodeReportSlice::api_version(&()));
+        slice.meta_mut().name = Some("a".to_owned());
+        assert_eq!(slice.metadata.name.as_deref(), Some("a"));
+        assert_eq!(slice.meta(), &slice.metadata);
+    }
+}

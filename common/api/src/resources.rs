@@ -70,3 +70,14 @@ impl From<&str> for Quantity {
         Self::Text(text.to_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantity_is_shown_as_it_is_written() {
+        assert_eq!(Quantity::Number(2).to_string(), "2");
+        assert_eq!(Quantity::from("500m").to_string(), "500m");
+    }
+}

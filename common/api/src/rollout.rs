@@ -153,5 +153,15 @@ mod tests {
             "failed": 1, "summary": "Paused"});
         let status: RolloutStatus = serde_json::from_value(status).unwrap();
         assert_eq!((status.state, status.failed, status.forgiven), (RolloutState::Paused, 1, 0));
+        assert_eq!(serde_json::to_value(&status).unwrap().get("forgiven"), None);
+        let forgiven = RolloutStatus { forgiven: 2, ..status };
+        assert_eq!(serde_json::to_value(&forgiven).unwrap()["forgiven"], 2);
+    }
+
+    #[test]
+    fn states_are_shown_as_they_are_stored() {
+        for state in [RolloutState::Progressing, RolloutState::Paused, RolloutState::Complete] {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.to_string());
+        }
     }
 }

@@ -37,6 +37,12 @@ fn committed_crds_equal_the_generated_ones() {
 }
 
 #[test]
+fn stream_has_every_file_as_a_document() {
+    let files = crdgen::files().into_iter().map(|(_, text)| format!("---\n{text}"));
+    assert_eq!(crdgen::stream(), files.collect::<String>());
+}
+
+#[test]
 fn names_are_as_documented() {
     let names: Vec<_> = crds()
         .iter()

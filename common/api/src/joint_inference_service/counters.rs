@@ -81,3 +81,17 @@ pub(crate) fn total(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 fn totals(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "array", "items": total(generator) })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn numbers_of_gateways_are_stored_unless_they_are_zero() {
+        let text = serde_json::to_value(CounterTotals::default()).unwrap();
+        assert_eq!(text.get("deadlineNumber"), None);
+        let totals = CounterTotals { deadline_number: 1, ..CounterTotals::default() };
+        assert_eq!(serde_json::to_value(totals).unwrap()["deadlineNumber"], 1);
+    }
+}

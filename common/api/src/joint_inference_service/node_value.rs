@@ -104,3 +104,18 @@ pub struct ValueSource {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn source_of_a_label_has_its_key() {
+        let source = |optional| serde_json::to_value(VariableSource::node_label("a/b", optional));
+        assert_eq!(source(true).unwrap(), json!({"nodeLabel": "a/b", "optional": true}));
+        assert_eq!(source(false).unwrap()["nodeLabel"], "a/b");
+    }
+}

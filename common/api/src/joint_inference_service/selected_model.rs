@@ -74,3 +74,17 @@ impl fmt::Display for SelectionCause {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn causes_are_shown_as_they_are_stored() {
+        use SelectionCause::{Better, Failed, First, Missing};
+        for cause in [First, Better, Missing, Failed] {
+            assert_eq!(serde_json::to_value(cause).unwrap(), cause.to_string());
+        }
+    }
+}

@@ -368,3 +368,17 @@ impl fmt::Display for JisConditionType {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn condition_types_are_shown_as_they_are_stored() {
+        use JisConditionType::{Completed, Failed, Pending, Running};
+        for type_ in [Pending, Running, Completed, Failed] {
+            assert_eq!(serde_json::to_value(type_).unwrap(), type_.to_string());
+        }
+    }
+}
