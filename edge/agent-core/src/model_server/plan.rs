@@ -198,6 +198,7 @@ mod tests {
         desired::Desired,
         domain::{
             container::ContainerSpec,
+            device::DeviceUnit,
             observed_container::{
                 ContainerExit, ContainerIdentity, ContainerState, ObservedContainer,
             },
@@ -217,6 +218,7 @@ mod tests {
         model_server::container::{
             VersionContainers, VersionInputs, server_container, version_containers,
         },
+        plan::devices::GrantedDevices,
         probes::WorkerProbes,
     };
 
@@ -353,6 +355,25 @@ mod tests {
         assert_eq!(steps(&[running], wait), [r#"remove ["running"]"#]);
     }
 
+    #[test]
+    fn transformer_gets_no_device_of_its_server() {
+        let mut target = pair(Some("t1"), None, None);
+        let mut server = ContainerSpec::clone(&target.server.spec);
+        server.devices.insert("a.b/camera".to_owned(), 1);
+        target.server = server.into();
+        let unit = DeviceUnit {
+            name: "a.b/camera /dev/video0".to_owned(),
+            resource: "a.b/camera".to_owned(),
+            identity: "81:0".to_owned(),
+            parts: Vec::new(),
+        };
+        let mut engine = Engine::new(None);
+        engine.granted.insert("m-server-1".parse().unwrap(), Ok(vec![unit]));
+        assert_eq!(engine.settle(&target, None), ["start server", "start transformer"]);
+        let devices = |part| engine.named(part)[0].devices.len();
+        assert_eq!((devices(ServerPart::Server), devices(FIRST)), (1, 0));
+    }
+
     /// The containers of a server with the transformer `image` in this place, behind a proxy or not.
     fn pair(image: Option<&str>, slot: Option<Slot>, network: Option<&str>) -> VersionContainers {
         let mut serving = match (image, slot) {
@@ -384,12 +405,14 @@ mod tests {
         created: usize,
         context: NodeContext,
         draining: Option<(ServerPart, Instant)>,
+        granted: GrantedDevices,
     }
 
     impl Engine {
         fn new(network: Option<&str>) -> Self {
             let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
-            Self { containers: Vec::new(), created: 0, context, draining: None }
+            let (containers, granted) = (Vec::new(), GrantedDevices::new());
+            Self { containers, created: 0, context, draining: None, granted }
         }
 
         fn named(&self, part: ServerPart) -> Vec<&ObservedContainer> {
@@ -432,7 +455,7 @@ mod tests {
                 observed: Ok((&self.containers, 1)),
                 undescribed: &BTreeMap::new(),
                 attempts: &BTreeMap::new(),
-                devices: &BTreeMap::new(),
+                devices: &self.granted,
                 volumes: &[],
                 probes: &WorkerProbes::default(),
             };
@@ -464,8 +487,10 @@ mod tests {
                     assert!(!ports.contains(&own), "port conflict: {own}");
                     self.created += 1;
                     let id = format!("c{}", self.created);
+                    let units = spec.units.into_iter();
                     let container = ObservedContainer {
                         identity,
+                        devices: units.map(|unit| (unit.name, unit.identity)).collect(),
                         // Its port, as a note.
                         sources: vec![own],
                         ..observed_container(&id)
