@@ -7,10 +7,10 @@ use bollard::{
     query_parameters as query,
 };
 use futures::StreamExt as _;
-use neptune_agent_core::domain::{outcome::StepOutcome, problem::Problem};
+use neptune_agent_core::domain::problem::Problem;
 use neptune_registry_config::RegistryConfig;
 use neptune_wire::WorkerReason;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use crate::{
     docker::{Docker, plain, status_code},
@@ -80,30 +80,6 @@ impl Docker {
                 events.send(EngineEvent::ImagePulled { image: image.to_owned(), id }.into()).await;
         }
         Ok(())
-    }
-
-    /// Pulls the image if it is not on the node. `cancel` is set if it may be pulled, and ends the
-    /// pull.
-    ///
-    /// # Errors
-    /// The outcome of a step that needs the image.
-    pub async fn ensure_image<E: From<EngineEvent>>(
-        &self,
-        image: &str,
-        own: &[RegistryConfig],
-        cancel: Option<&Notify>,
-        events: &mpsc::Sender<E>,
-    ) -> Result<(), StepOutcome> {
-        if self.has_image(image).await.map_err(StepOutcome::Failed)? {
-            return Ok(());
-        }
-        let Some(cancelled) = cancel else { return Err(StepOutcome::ImageAbsent) };
-        tokio::select! {
-            pulled = self.pull_image(image, own, events) => {
-                pulled.map_err(|problem| StepOutcome::PullFailed(problem.message))
-            }
-            () = cancelled.notified() => Err(StepOutcome::ImageAbsent),
-        }
     }
 
     async fn pull(

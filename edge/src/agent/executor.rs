@@ -106,11 +106,8 @@ impl Executor {
                 }
                 let cancel_pull = may_pull.then_some(cancel_pull);
                 // Before anything is removed: it may be missing for long.
-                let docker = &self.supervisor.docker;
-                match docker.ensure_image(&spec.image, &spec.pull, cancel_pull, &self.events).await
-                {
-                    Ok(()) => {}
-                    Err(outcome) => return outcome,
+                if let Err(outcome) = self.ensure_image(spec, cancel_pull).await {
+                    return outcome;
                 }
                 if let Err(problem) = self.write_files(spec).await {
                     return StepOutcome::Failed(problem);
@@ -133,6 +130,26 @@ impl Executor {
     async fn remove(&self, ids: &[String], volumes: &[String]) -> Result<(), Problem> {
         self.supervisor.remove(ids).await?;
         self.supervisor.remove_volumes(volumes).await
+    }
+
+    /// Pulls the image if it is not on the node. `cancel` is set if it may be pulled, and ends the
+    /// pull.
+    async fn ensure_image(
+        &self,
+        spec: &ContainerSpec,
+        cancel: Option<&Notify>,
+    ) -> Result<(), StepOutcome> {
+        let docker = &self.supervisor.docker;
+        if docker.has_image(&spec.image).await.map_err(StepOutcome::Failed)? {
+            return Ok(());
+        }
+        let Some(cancelled) = cancel else { return Err(StepOutcome::ImageAbsent) };
+        tokio::select! {
+            pulled = docker.pull_image(&spec.image, &spec.pull, &self.events) => {
+                pulled.map_err(|problem| StepOutcome::PullFailed(problem.message))
+            }
+            () = cancelled.notified() => Err(StepOutcome::ImageAbsent),
+        }
     }
 
     /// Gives the directories of a gateway to its user, after the container that used them has ended.
