@@ -66,3 +66,25 @@ impl Indexed for ConfigMap {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use neptune_api::InferenceModel;
+
+    use super::*;
+
+    #[test]
+    fn pod_is_indexed_by_the_object_that_its_annotation_names() {
+        let annotations = [(owner_annotation::<InferenceModel>(), "digits".to_owned())];
+        let metadata = ObjectMeta {
+            namespace: Some("d".to_owned()),
+            annotations: Some(annotations.into()),
+            ..ObjectMeta::default()
+        };
+        let pod = Pod { metadata, ..Pod::default() };
+        let owner = IndexKey::OwnerName(InferenceModel::RESOURCE, "d".into(), "digits".into());
+        assert_eq!(pod.index_keys(), [owner]);
+        assert_eq!(Pod::default().index_keys(), []);
+    }
+}

@@ -200,3 +200,18 @@ impl ObjectEvent {
         Self { warning: true, reason: reason.to_owned(), note: note.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Steps;
+
+    #[test]
+    fn generation_of_a_status_is_the_observed_one() {
+        each_kind!(K => {
+            let mut status = <K as kube_core::object::HasStatus>::Status::default();
+            assert_eq!(K::observed_generation(&status), None);
+            status.observed_generation = Some(7);
+            assert_eq!(K::observed_generation(&status), Some(7));
+        });
+    }
+}

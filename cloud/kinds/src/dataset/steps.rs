@@ -66,3 +66,15 @@ impl Indexed for Dataset {
         nodes.cloned().map(IndexKey::Node).chain(by_label(&self.metadata)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::fixtures::replicated;
+
+    #[test]
+    fn dataset_is_indexed_by_the_nodes_of_its_replicas_and_its_source() {
+        let nodes = ["e1", "e2", "edge0"].map(|node| IndexKey::Node(node.to_owned()));
+        assert_eq!(replicated(&["e1", "e2"]).index_keys(), nodes);
+    }
+}

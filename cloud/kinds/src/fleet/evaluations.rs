@@ -61,3 +61,42 @@ impl Evaluations {
         self.0.remove(uid);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn latest_metrics_win_and_a_worker_replaces_its_own_only_with_later_ones() {
+        let object: ObjectKey = "d/jointinferenceservices/s".parse().unwrap();
+        let [one, two]: [NodeName; 2] = ["n1", "n2"].map(|node| node.parse().unwrap());
+        let output = |second: i64, value: f64| -> ModelOutput {
+            serde_json::from_value(json!({
+                "model": "m", "uid": "u", "time": Timestamp::from_second(second).unwrap().to_string(),
+                "metrics": [{"key": "accuracy", "value": value.to_string()}],
+            }))
+            .unwrap()
+        };
+        let mut newest = Evaluations::default();
+        let mut add = |node: &NodeName, output: &ModelOutput| {
+            newest.add(node, &object, output, Timestamp::from_second(100).unwrap())
+        };
+        assert!(add(&one, &output(10, 0.5)));
+        assert!(!add(&one, &output(10, 0.5)), "known");
+        assert!(!add(&one, &output(10, 0.6)), "other metrics of the same time");
+        assert!(!add(&two, &output(10, 0.6)) && !add(&two, &output(9, 0.6)));
+        assert!(add(&two, &output(11, 0.6)));
+        assert!(!add(&one, &output(11, 0.7)) && !add(&two, &output(10, 0.7)));
+        // Both are in the future, and count as of now.
+        assert!(add(&one, &output(200, 0.8)) && !add(&two, &output(300, 0.9)));
+        assert!(add(&one, &output(201, 0.9)), "the next one of the same worker");
+        let without = ModelOutput { metrics: Vec::new(), ..output(400, 0.0) };
+        assert!(!add(&one, &without));
+        assert_eq!(newest.get("u").unwrap().output, output(201, 0.9));
+        newest.forget("u");
+        assert_eq!(newest.get("u"), None);
+    }
+}

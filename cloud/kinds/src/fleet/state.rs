@@ -446,6 +446,18 @@ mod tests {
     }
 
     #[test]
+    fn exchange_with_other_nodes_is_as_the_agent_reports() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(1));
+        assert_eq!(fleet.peers(&node()), None);
+        let addresses = vec!["10.0.0.1:7946".to_owned()];
+        let endpoint = PeerEndpoint { addresses, shares_models: true, allows_replicas: false };
+        let report = NodeReport { peers: Some(endpoint.clone()), ..birth("a", 2) };
+        fleet.on_node_report(&node(), report, true, at(2));
+        assert_eq!(fleet.peers(&node()), Some(&endpoint));
+    }
+
+    #[test]
     fn node_is_online_from_birth_to_last_will() {
         let mut fleet = FleetState::new(at(0), 30);
         assert_eq!(fleet.presence(&node()), Presence::NeverSeen);

@@ -205,7 +205,9 @@ pub fn has_reason(service: &JointInferenceService, reason: Reason) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use neptune_api::{AgentCounters, EdgeWorkerStatus};
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::{AgentCounters, EdgeWorkerStatus, JisCondition};
+    use serde_json::json;
 
     use super::*;
     use crate::joint_inference_service::fixtures;
@@ -226,6 +228,30 @@ mod tests {
         assert!(!of_node(&service) && service.index_keys().contains(&IndexKey::OnManyNodes));
         let agents = IndexKey::SelectsAgents("area".to_owned(), "north".to_owned());
         assert_eq!(service.selector_keys(), [[agents]], "agents change the states of its nodes");
+    }
+
+    #[test]
+    fn service_whose_port_is_taken_awaits_it() {
+        let awaits = |status: JointInferenceServiceStatus| {
+            let service = JointInferenceService { status: Some(status), ..fixtures::assistant() };
+            service.index_keys().iter().any(|key| matches!(key, IndexKey::AwaitsPort(_)))
+        };
+        let taken = Some(Reason::PortTaken.to_string());
+        let placed = fixtures::placed_on(&["e1", "e2"]);
+        assert!(!awaits(placed.clone()));
+        let mut on_a_node = placed.clone();
+        on_a_node.edge_workers[1].reason = taken.clone();
+        assert!(awaits(on_a_node), "on one of its nodes");
+        let condition = |reason: Option<String>| -> JisCondition {
+            let condition = json!({"type": "Pending", "status": "True", "reason": reason});
+            serde_json::from_value(condition).unwrap()
+        };
+        let conditions = vec![condition(taken.clone())];
+        assert!(awaits(JointInferenceServiceStatus { conditions, ..placed.clone() }));
+        let conditions = vec![condition(taken), condition(None)];
+        assert!(!awaits(JointInferenceServiceStatus { conditions, ..placed.clone() }), "not now");
+        let slices = Some(neptune_api::NodeSlices::default());
+        assert!(awaits(JointInferenceServiceStatus { slices, ..placed }), "it may, on any node");
     }
 
     #[test]

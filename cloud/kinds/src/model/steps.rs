@@ -102,3 +102,26 @@ impl Indexed for Model {
         self.spec.placement.as_ref().map(|placement| &placement.node_selector)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use neptune_api::{ModelPlacement, ModelSpec};
+
+    use super::*;
+    use crate::model::fixtures::model;
+
+    #[test]
+    fn model_is_indexed_by_its_nodes_and_labels() {
+        let label = ("area".to_owned(), "north".to_owned());
+        let placement = Box::new(ModelPlacement {
+            node_names: vec!["e1".to_owned()],
+            node_selector: [label.clone()].into(),
+        });
+        let mut model = model(ModelSpec { placement: Some(placement), ..ModelSpec::default() });
+        model.metadata.labels = Some([label.clone()].into());
+        let (name, value) = label;
+        let own = IndexKey::Label("default".to_owned(), name.clone(), value.clone());
+        assert_eq!(model.index_keys(), [IndexKey::Node("e1".to_owned()), own]);
+        assert_eq!(model.selector_keys(), [[IndexKey::SelectsAgents(name, value)]]);
+    }
+}

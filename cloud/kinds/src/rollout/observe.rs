@@ -381,6 +381,9 @@ mod tests {
         let mut memory = planned(&nodes, 3);
         let seen = observed(&fleet, &nodes, &mut memory);
         assert_eq!((seen.status.updated, seen.due_at), (1, Some(at(0))));
+        let later = Case { second: 10_000, ..Case::default() };
+        let seen = observed_with(&fleet, &nodes, &mut memory, later);
+        assert_eq!((seen.status.updated, seen.status.ready), (1, 0));
         assert_eq!(memory.observe(&nodes[0], (false, true), (at(1), SignedDuration::ZERO)), None);
     }
 

@@ -452,6 +452,19 @@ mod tests {
     }
 
     #[test]
+    fn rollout_waits_for_a_node_to_stay_ready_until_it_is_complete() {
+        let granted = Some(Grant { since: at(99), cause: GrantCause::Wave });
+        let since = Some(at(99));
+        let ready = RolloutNode { has: Has::New, ready_since: since, grant: granted, ..node("a") };
+        let due_at = |state| {
+            let stored = RolloutStatus { state, ..all_released() };
+            next(&stored, std::slice::from_ref(&ready), moment(100)).due_at
+        };
+        assert_eq!(due_at(RolloutState::Progressing), Some(at(99) + defaults().min_ready));
+        assert_eq!(due_at(RolloutState::Complete), None);
+    }
+
+    #[test]
     fn controller_that_has_just_started_grants_only_what_nodes_have_or_lack() {
         let joins = RolloutNode { has: Has::Nothing, is_ready: false, ..node("a") };
         let knows = RolloutNode { has: Has::New, ..node("b") };

@@ -11,12 +11,12 @@ use crate::{
         Counted, CounterReport,
         rows::{Rows, counters_in, totals_in},
     },
-    joint_inference_service::status::{
-        next,
-        observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+    joint_inference_service::{
+        fixtures,
+        status::observed::{EdgeObservation, ObservedWorker, ServiceObservation},
     },
     reason::Reason,
-    steps::StatusInputs,
+    steps::{StatusInputs, Steps as _},
 };
 
 pub fn at(second: i64) -> Timestamp {
@@ -115,7 +115,7 @@ pub fn next_status(
     let mut inputs = inputs.clone();
     let edges = inputs.observed.edges.iter();
     inputs.observed.counted = rows.counted(edges.map(|edge| edge.node.as_str()));
-    next::next_status(previous, &inputs)
+    fixtures::service().next_status(previous, &inputs)
 }
 
 pub fn fresh(inputs: &StatusInputs<ServiceObservation>) -> JointInferenceServiceStatus {
