@@ -298,14 +298,16 @@ mod tests {
     }
 
     #[test]
-    fn reports_without_a_start_time_keep_the_known_ones() {
-        let mut totals = RunTotals::default();
-        totals.observe(&report("c", "t1", 100, 0));
-        for inference in 101..=120 {
-            totals.observe(&report("c", "", inference, 0));
+    fn repeated_and_missing_start_times_keep_the_known_ones() {
+        for start in ["t2", ""] {
+            let mut totals = RunTotals::default();
+            totals.observe(&report("c", "t1", 100, 0));
+            for inference in 101..=120 {
+                totals.observe(&report("c", start, inference, 0));
+            }
+            assert!(!totals.observe(&report("c", "t1", 100, 0)), "redelivered");
+            assert_eq!(totals.total(), counters(120, 0));
         }
-        assert!(!totals.observe(&report("c", "t1", 100, 0)), "redelivered");
-        assert_eq!(totals.total(), counters(120, 0));
     }
 
     #[test]
