@@ -382,9 +382,11 @@ fn presence_if(changed: bool) -> Affected {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_wire::{KeyPin, fixtures::pin};
     use serde_json::json;
 
     use super::*;
+    use crate::nodes::keys::{KeyRecord, NodeKey};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -455,6 +457,23 @@ mod tests {
         let report = NodeReport { peers: Some(endpoint.clone()), ..birth("a", 2) };
         fleet.on_node_report(&node(), report, true, at(2));
         assert_eq!(fleet.peers(&node()), Some(&endpoint));
+    }
+
+    #[test]
+    fn key_of_a_node_is_compared_with_the_recorded_one() {
+        let mut fleet = FleetState::new(at(0), 30);
+        let [first, other] = ['a', 'b'].map(pin);
+        let with_key =
+            |key: &KeyPin, epoch| NodeReport { key_pin: Some(key.clone()), ..birth("a", epoch) };
+        fleet.on_node_report(&node(), with_key(&first, 1), true, at(1));
+        assert_eq!(fleet.node_key(&node()), NodeKey::Trusted(first.clone()));
+        let record = KeyRecord { trusted: Some(first.clone()), ..KeyRecord::default() };
+        assert!(fleet.set_key_record(&node(), Some(record.clone())));
+        assert_eq!(fleet.key_record(&node()), record);
+        fleet.on_node_report(&node(), with_key(&other, 2), true, at(2));
+        let changed = NodeKey::Changed { trusted: first.clone(), reported: other };
+        assert_eq!(fleet.node_key(&node()), changed);
+        assert_eq!(fleet.trusted_pin(&node()), Some(first));
     }
 
     #[test]

@@ -408,7 +408,11 @@ mod tests {
         assert_eq!(published.phase, Some(TrainingPhase::Succeeded));
         let output = published.output.clone().unwrap();
         assert_eq!((output.published, output.kept), (true, vec![weights(2).sha256]));
-        assert_eq!(published.last_run.as_ref().unwrap().result, "Succeeded");
+        let last = published.last_run.as_ref().unwrap();
+        assert_eq!(last.result, "Succeeded");
+        assert!(
+            last.message.as_ref().is_some_and(|it| it.starts_with("run 1 ended after round 2"))
+        );
         assert_eq!(condition(&published, "Ready"), "True Succeeded");
         let reasons: Vec<_> =
             events(&publishing, &published).into_iter().map(|event| event.reason).collect();

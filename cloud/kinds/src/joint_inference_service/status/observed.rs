@@ -93,3 +93,20 @@ impl ServiceObservation {
         self.edges.iter().map(|edge| &edge.worker).chain([&self.cloud])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{joint_inference_service::status::fixtures::offline, reason::Reason};
+
+    #[test]
+    fn worker_of_an_offline_node_waits_for_nothing_else() {
+        let obstacle = Finding::new(Reason::PortTaken, "taken");
+        for mut worker in [ObservedWorker::Running, offline()] {
+            let is_offline = worker == offline();
+            worker.wait_for(obstacle.clone());
+            let waits = ObservedWorker::Waiting(obstacle.clone());
+            assert_eq!(worker, if is_offline { offline() } else { waits });
+        }
+    }
+}
