@@ -289,6 +289,11 @@ EOP
     printf '%s\n' "$folder"
 }
 
+# need_nextest: fails without cargo-nextest.
+need_nextest() {
+    cargo nextest --version >/dev/null 2>&1 || fail "cargo-nextest is missing: cargo install cargo-nextest"
+}
+
 # need_cargo: cargo, with the toolchain of rust-toolchain.toml, and a C compiler for the crates that contain C.
 need_cargo() {
     has cargo || fail "cargo is missing: install Rust from https://rustup.rs"

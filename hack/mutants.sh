@@ -28,7 +28,7 @@ done
 [ -n "$package" ] || fail "name a package, such as neptune-wire: see $0 --help"
 
 need_cargo
-cargo nextest --version >/dev/null 2>&1 || fail "cargo-nextest is missing: cargo install cargo-nextest"
+need_nextest
 need_all <<<"python3|python3|to choose the mutants"
 if ! cargo mutants --version >/dev/null 2>&1; then
     step "installing cargo-mutants (takes minutes)"

@@ -18,7 +18,7 @@ need_cargo
 need_docker
 need kubectl kubernetes-client "the tests use the API as a user does"
 need mosquitto mosquitto "some tests of common/link use it in any case"
-cargo nextest --version >/dev/null 2>&1 || fail "cargo-nextest is missing: cargo install cargo-nextest"
+need_nextest
 for kind in "$@"; do
     case $kind in
         nats) need nats-server nats-server "the broker under test" ;;

@@ -132,8 +132,7 @@ impl Executor {
         self.supervisor.remove_volumes(volumes).await
     }
 
-    /// Pulls the image if it is not on the node. `cancel` is set if it may be pulled, and ends the
-    /// pull.
+    /// Pulls the image if it is not on the node. `cancel` is set if that is allowed, and ends it.
     async fn ensure_image(
         &self,
         spec: &ContainerSpec,
