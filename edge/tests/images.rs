@@ -21,6 +21,11 @@ fn is_on_node(image: &str) -> bool {
     try_docker(&["image", "inspect", image]).is_ok()
 }
 
+/// The number of removals in the log of the agent.
+fn removals(agent: &Agent) -> usize {
+    agent.log().matches("unused image removed").count()
+}
+
 /// Indices of the repositories in the test.
 const WANTED: usize = 3;
 const USED: usize = 4;
@@ -69,6 +74,8 @@ async fn only_unused_images_that_the_agent_pulled_are_removed() {
         eventually("the unused image to be removed", || !is_on_node(&image(removed))).await;
     }
     assert!(is_on_node(&tag.0), "a tag of a user stays, and so does its image");
+    // An image is gone before the agent logs it.
+    eventually("two removals in the log", || removals(&agent) >= 2).await;
     // The agent knows the records of a restart, and the container of a user is gone now.
     agent.kill();
     agent.start();
@@ -78,10 +85,8 @@ async fn only_unused_images_that_the_agent_pulled_are_removed() {
     for kept in ["wanted", "of-user"] {
         assert!(is_on_node(&image(kept)), "{kept}");
     }
-    // An image is gone before the agent logs it.
-    let removed = || agent.log().matches("unused image removed").count();
-    eventually("the third removal in the log", || removed() >= 3).await;
-    assert_eq!(removed(), 3);
+    eventually("the third removal in the log", || removals(&agent) >= 3).await;
+    assert_eq!(removals(&agent), 3);
 }
 
 /// Base64 of `user:pass:word`, as in the file of credentials.

@@ -301,6 +301,9 @@ fn normalize(value: &mut Value) {
                     metadata.remove("managedFields");
                 }
             }
+            if let Some(owners) = fields.get_mut("managedFields").and_then(Value::as_array_mut) {
+                order_by_name(owners);
+            }
             for name in [
                 "uid",
                 "resourceVersion",
@@ -324,6 +327,19 @@ fn normalize(value: &mut Value) {
         Value::String(text) => *text = IDENTITY.replace_all(text, "*").into_owned(),
         _ => {}
     }
+}
+
+/// Servers order owners of fields by the second of their writes, and those of one second by name. A
+/// second may end between two writes at one of the servers, so owners are compared in the order of
+/// their names.
+fn order_by_name(owners: &mut [Value]) {
+    let key = |owner: &Value, times: &[&str]| -> Vec<String> {
+        let names =
+            ["operation"].iter().chain(times).chain(&["manager", "apiVersion", "subresource"]);
+        names.map(|name| owner[name].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert!(owners.is_sorted_by_key(|owner| key(owner, &["time"])), "order of {owners:?}");
+    owners.sort_by_cached_key(|owner| key(owner, &[]));
 }
 
 fn differences(path: &str, ours: &Value, real: &Value, deviations: &mut Vec<String>) {
