@@ -189,7 +189,7 @@ fn patch(model: &Model, measured: Measured, now: Timestamp) -> Value {
         node,
         object,
         model_url: redact(model.spec.model_url.trim()),
-        sha256sum: model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase()),
+        sha256sum: model.spec.digest(),
         dataset,
         time: format!("{now:.3}"),
     };

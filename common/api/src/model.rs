@@ -276,6 +276,13 @@ pub struct MeasuredDataset {
     pub state: Option<String>,
 }
 
+impl ModelSpec {
+    /// The digest of the file, in lower case as in reports of agents.
+    pub fn digest(&self) -> Option<String> {
+        self.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase())
+    }
+}
+
 impl MeasuredDataset {
     /// What identifies the data; `None` if it is not known.
     #[must_use]

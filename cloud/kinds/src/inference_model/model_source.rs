@@ -46,7 +46,7 @@ pub fn version(
         findings.push(Finding::new(Reason::DownloadUrlInvalid, message));
         return None;
     }
-    let Some(digest) = source.spec.sha256sum.as_deref().map(str::to_ascii_lowercase) else {
+    let Some(digest) = source.spec.digest() else {
         let message = format!(
             "Model {name} has no spec.sha256sum, whose first {VERSION_DIGITS} digits are the version; set it as sha256sum prints it, or list the file in spec.manifest instead of spec.model"
         );

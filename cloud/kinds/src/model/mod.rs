@@ -12,7 +12,7 @@ pub mod memory;
 pub mod mirrors;
 pub mod place;
 mod plan;
-pub mod presence;
+mod presence;
 mod resolved;
 pub mod rows;
 pub mod status;
@@ -22,7 +22,7 @@ mod validate;
 
 pub use self::{
     plan::content,
-    presence::is_reported_file,
+    presence::ModelFile,
     users::{is_selected, used_edge_model, uses_differ},
     validate::{address_text, validate},
 };

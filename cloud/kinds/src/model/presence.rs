@@ -1,42 +1,46 @@
 //! What a node reports of the file of a model, compared with the spec.
 
-use neptune_api::Model;
+use neptune_api::ModelSpec;
 use neptune_wire::{ModelPresenceReport, PresenceState, redact};
 
 use super::{rows::RowState, validate::address_text};
 
-/// Whether a report is about the file in the spec, as far as it is known.
-pub fn is_current(presence: &ModelPresenceReport, url: &str, sha256: Option<&str>) -> bool {
-    is_same_address(&presence.url, url)
-        && (presence.state != PresenceState::Present
-            || sha256.is_none()
-            || sha256 == presence.sha256.as_deref())
+/// The file in the spec of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFile {
+    /// The address, with the selected files of a repository.
+    pub url: String,
+    /// The digest in lower case; `None` if the spec has none.
+    pub sha256: Option<String>,
 }
 
-/// The state of the row of a node with this report; `None` without a report.
-pub fn row_state(
-    presence: Option<&ModelPresenceReport>,
-    url: &str,
-    sha256: Option<&str>,
-) -> Option<RowState> {
-    let presence = presence?;
-    Some(match presence.state {
-        _ if !is_current(presence, url, sha256) => RowState::Missing,
-        PresenceState::Present => RowState::Present,
-        PresenceState::Failed => RowState::Failed,
-        PresenceState::Downloading => RowState::Missing,
-    })
-}
+impl ModelFile {
+    pub fn from_spec(spec: &ModelSpec) -> Self {
+        Self { url: address_text(spec), sha256: spec.digest() }
+    }
 
-/// Whether a report is about the file in the spec of the model.
-pub fn is_reported_file(presence: &ModelPresenceReport, model: &Model) -> bool {
-    let sum = model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase());
-    is_same_address(&presence.url, &address_text(&model.spec))
-        && (sum.is_none() || sum == presence.sha256)
-}
+    /// Whether a reported address is that of the file. Agents report addresses without passwords and
+    /// queries, older ones complete addresses.
+    pub fn has_address(&self, reported: &str) -> bool {
+        redact(reported) == redact(&self.url)
+    }
 
-/// Whether two addresses are of the same model. Agents report addresses without passwords and
-/// queries, older ones complete addresses.
-pub fn is_same_address(reported: &str, spec: &str) -> bool {
-    redact(reported) == redact(spec)
+    /// Whether a report is about this file, as far as the digest is known.
+    pub fn is_subject(&self, report: &ModelPresenceReport) -> bool {
+        self.has_address(&report.url)
+            && (report.state != PresenceState::Present
+                || self.sha256.is_none()
+                || self.sha256 == report.sha256)
+    }
+
+    /// The state of the row of a node with this report; `None` without a report.
+    pub fn row_state(&self, report: Option<&ModelPresenceReport>) -> Option<RowState> {
+        let report = report?;
+        Some(match report.state {
+            _ if !self.is_subject(report) => RowState::Missing,
+            PresenceState::Present => RowState::Present,
+            PresenceState::Failed => RowState::Failed,
+            PresenceState::Downloading => RowState::Missing,
+        })
+    }
 }

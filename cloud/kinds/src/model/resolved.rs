@@ -1,7 +1,7 @@
 //! What the address of a model names, as the first node with the file reports it.
 
 use neptune_api::ResolvedModel;
-use neptune_wire::{ModelPresenceReport, PresenceState};
+use neptune_wire::ModelPresenceReport;
 
 /// Maximum length of a reported revision: `sha256:` and 64 digits.
 const MAX_REVISION: usize = 71;
@@ -15,8 +15,8 @@ pub fn resolved<'a>(
     if let Some(known) = previous {
         return Some(known.clone());
     }
-    let is_present = |report: &&ModelPresenceReport| report.state == PresenceState::Present;
-    present.into_iter().find(is_present).map(|report| ResolvedModel {
+    let report = present.into_iter().next()?;
+    Some(ResolvedModel {
         revision: report.revision.clone().filter(|text| is_revision(text)),
         sha256sum: report.sha256.clone(),
         files: report.files.and_then(|files| i32::try_from(files).ok()),
@@ -34,11 +34,13 @@ fn is_revision(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use neptune_wire::PresenceState;
+
     use super::*;
 
-    fn report(state: PresenceState, revision: &str) -> ModelPresenceReport {
+    fn report(revision: &str) -> ModelPresenceReport {
         ModelPresenceReport {
-            state,
+            state: PresenceState::Present,
             url: "hf://org/model".to_owned(),
             sha256: Some("ab".repeat(32)),
             bytes: Some(7),
@@ -63,15 +65,11 @@ mod tests {
 
     #[test]
     fn first_node_with_the_file_decides_and_later_ones_change_nothing() {
-        use PresenceState::{Downloading, Failed, Present};
         let (first, second) = ("c0".repeat(20), format!("sha256:{}", "d1".repeat(32)));
-        let away = [report(Downloading, &second), report(Failed, &second)];
-        assert_eq!(resolved(None, &away), None);
-        let reports = away.into_iter().chain([report(Present, &first), report(Present, &second)]);
-        let reports: Vec<_> = reports.collect();
-        let known = resolved(None, &reports);
+        assert_eq!(resolved(None, []), None);
+        let known = resolved(None, &[report(&first), report(&second)]);
         assert_eq!(known, Some(expected(Some(&first))));
-        let moved = [report(Present, &second)];
+        let moved = [report(&second)];
         assert_eq!(resolved(known.as_ref(), &moved), known, "the branch moved");
         assert_eq!(resolved(known.as_ref(), []), known, "no node has it any more");
         assert_eq!(resolved(None, &moved), Some(expected(Some(&second))), "another spec");
@@ -81,7 +79,7 @@ mod tests {
     fn revision_that_is_no_digest_is_left_out() {
         let long = "a".repeat(MAX_REVISION + 1);
         for text in ["", "sha256:", "main", "0a\n", "<b>", &long] {
-            let status = resolved(None, &[report(PresenceState::Present, text)]);
+            let status = resolved(None, &[report(text)]);
             assert_eq!(status, Some(expected(None)), "{text:?}");
         }
     }

@@ -8,7 +8,7 @@ use neptune_api::{
 use neptune_wire::{ModelPresenceReport, NodeName, ObjectKey, PresenceState, redact};
 
 use super::{
-    presence::{is_current, is_same_address},
+    presence::ModelFile,
     resolved::resolved,
     rows::{RowState, RowSummary},
 };
@@ -38,10 +38,8 @@ const MAX_PEERS: usize = 8;
 /// The observation of a model.
 #[derive(Debug, Clone)]
 pub struct ModelObservation {
-    /// The URL of the file in the spec.
-    pub model_url: String,
-    /// The spec's digest, in lower case.
-    pub sha256: Option<String>,
+    /// The file in the spec.
+    pub file: ModelFile,
     /// The first objects that use the model, as in `status.usedBy`, sorted.
     pub users: Vec<String>,
     /// Number of objects that use the model.
@@ -145,12 +143,10 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
     }
 }
 
-/// The reports of the listed nodes on the file in the spec, by the name of the node.
-fn present_reports(spec: &ModelObservation) -> impl Iterator<Item = &ModelPresenceReport> {
-    let has =
-        |name: &NodeName| spec.nodes.iter().find(|node| node.node == *name)?.presence.as_deref();
-    let reports = spec.rows.has.iter().filter_map(has);
-    reports.filter(|report| is_current(report, &spec.model_url, spec.sha256.as_deref()))
+/// The reports of the listed nodes that have the file in the spec, by the name of the node.
+fn present_reports(observed: &ModelObservation) -> impl Iterator<Item = &ModelPresenceReport> {
+    let node = |name: &NodeName| observed.nodes.iter().find(|node| node.node == *name);
+    observed.rows.has.iter().filter_map(move |name| node(name)?.presence.as_deref())
 }
 
 /// The entry of a node that cannot keep the model.
@@ -173,7 +169,6 @@ fn listed(
     node: &NodeObservation,
     inputs: &StatusInputs<ModelObservation>,
 ) -> ModelNode {
-    let spec = &inputs.observed;
     let entry = |state, finding: Option<Finding>| {
         let (reason, message) =
             finding.map(|finding| (finding.reason.to_string(), finding.message)).unzip();
@@ -202,7 +197,7 @@ fn listed(
     let ModelPresenceReport {
         state, sha256, bytes, source, rejected_peers, reason, message, ..
     } = &**presence;
-    let is_current = is_current(presence, &spec.model_url, spec.sha256.as_deref());
+    let is_current = inputs.observed.file.is_subject(presence);
     let reported = |default: Reason| {
         let reason = reason.map_or(default, Reason::from);
         let message = if message.is_empty() { reason.to_string() } else { message.clone() };
@@ -315,8 +310,8 @@ fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> ReportedMetri
         let source = MetricsSource {
             node: node.clone(),
             object: object.clone(),
-            model_url: redact(&observed.model_url),
-            sha256sum: observed.sha256.clone(),
+            model_url: redact(&observed.file.url),
+            sha256sum: observed.file.sha256.clone(),
             dataset: Some(dataset.clone()),
             time: time.0.to_string(),
         };
@@ -353,10 +348,9 @@ fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> ReportedMetri
 
 /// Whether metrics belong to the file in the spec.
 fn is_of_file(source: &MetricsSource, observed: &ModelObservation) -> bool {
-    is_same_address(&source.model_url, &observed.model_url)
-        && (observed.sha256.is_none()
-            || source.sha256sum.is_none()
-            || observed.sha256 == source.sha256sum)
+    let file = &observed.file;
+    file.has_address(&source.model_url)
+        && (file.sha256.is_none() || source.sha256sum.is_none() || file.sha256 == source.sha256sum)
 }
 
 /// Status and finding of the condition Evaluated; `None` without metrics of a known source.
@@ -393,7 +387,7 @@ mod tests {
     use neptune_wire::{Metric, ModelOutput, WorkerReason};
 
     use super::*;
-    use crate::model::{presence::row_state, rows::NodeRows};
+    use crate::model::rows::NodeRows;
 
     const URL: &str = "http://h/small.pb";
 
@@ -449,8 +443,7 @@ mod tests {
         rows.set_placed(&placed.into_iter().collect());
         rows.set_service("demo", used);
         for node in &observed.nodes {
-            let url = &observed.model_url;
-            let state = row_state(node.presence.as_deref(), url, observed.sha256.as_deref());
+            let state = observed.file.row_state(node.presence.as_deref());
             let is_offline = matches!(node.agent.presence, Presence::Offline { .. });
             rows.set_report(&node.node, state, is_offline);
         }
@@ -459,10 +452,13 @@ mod tests {
         super::next(previous, &inputs)
     }
 
+    fn file(url: &str, sha256: Option<String>) -> ModelFile {
+        ModelFile { url: url.to_owned(), sha256 }
+    }
+
     fn observed(nodes: Vec<NodeObservation>) -> ModelObservation {
         ModelObservation {
-            model_url: URL.to_owned(),
-            sha256: None,
+            file: file(URL, None),
             users: vec!["jointinferenceservices/demo".to_owned()],
             user_count: 1,
             rows: RowSummary::default(),
@@ -583,7 +579,7 @@ mod tests {
             let nodes = vec![node("a", Some(presence(PresenceState::Present)))];
             let status = next(
                 &ModelStatus::default(),
-                ModelObservation { sha256: Some(sum), ..observed(nodes) },
+                ModelObservation { file: file(URL, Some(sum)), ..observed(nodes) },
             );
             status.nodes[0].clone()
         };
@@ -698,7 +694,7 @@ mod tests {
         assert_eq!(deleted, status);
         assert_eq!(accuracy(&with(&status, Some(by_training("0.94", 80)), None)), ("0.94", 80));
         let other = ModelObservation {
-            model_url: "http://h/new".into(),
+            file: file("http://h/new", None),
             evaluation: Some(evaluation("a", 70, "0.3")),
             ..observed(vec![])
         };
@@ -710,8 +706,8 @@ mod tests {
     #[test]
     fn metrics_of_another_version_are_outdated() {
         let evaluation = Some(evaluation("a", 50, "0.9"));
-        let observed =
-            ModelObservation { evaluation, model_url: "http://h/new".into(), ..observed(vec![]) };
+        let file = file("http://h/new", None);
+        let observed = ModelObservation { evaluation, file, ..observed(vec![]) };
         let status = next(&ModelStatus::default(), observed);
         assert_eq!(brief(&status, EVALUATED), "False MetricsOutdated");
         assert_eq!(brief(&ModelStatus::default(), EVALUATED), "-");

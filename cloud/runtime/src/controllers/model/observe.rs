@@ -9,10 +9,9 @@ use neptune_api::{JointInferenceService, Model, TrainingModel};
 use neptune_cloud_kinds::{
     fleet::{FleetState, Presence},
     model::{
-        address_text,
+        ModelFile,
         memory::Changes,
         place::PlacedModel,
-        presence::row_state,
         rows::{NodeRows, RowState, RowSummary},
         status::{
             MAX_LISTED, MeasuredByTraining, ModelObservation, NodeObservation,
@@ -40,7 +39,7 @@ pub fn observe(
 ) -> ModelObservation {
     let generation = model.metadata.generation;
     let (mut rows, changes) = context.object_state(model, |state| state.memory.take(generation));
-    let file = File::from_model(model);
+    let file = ModelFile::from_spec(&model.spec);
     let unread = update(&mut rows, changes, key, &placed.nodes, context);
     let reports = Reports { model, key, file: &file, context };
     // Not one lock for all: reports of nodes must not wait for it.
@@ -56,8 +55,7 @@ pub fn observe(
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
     let evaluation = context.fleet().evaluation(uid).cloned();
     ModelObservation {
-        model_url: file.url,
-        sha256: file.sha256,
+        file,
         users,
         user_count,
         rows: summary,
@@ -103,27 +101,11 @@ fn update(
     unread
 }
 
-/// The file in the spec of a model.
-struct File {
-    url: String,
-    /// The digest in the spec, in lower case; `None` if the spec has none.
-    sha256: Option<String>,
-}
-
-impl File {
-    fn from_model(model: &Model) -> Self {
-        Self {
-            url: address_text(&model.spec),
-            sha256: model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase()),
-        }
-    }
-}
-
 /// Reads what nodes report of a model.
 struct Reports<'a> {
     model: &'a Model,
     key: &'a ObjectKey,
-    file: &'a File,
+    file: &'a ModelFile,
     context: &'a Context,
 }
 
@@ -180,7 +162,7 @@ impl Reports<'_> {
     }
 
     fn state(&self, presence: Option<&ModelPresenceReport>) -> Option<RowState> {
-        row_state(presence, &self.file.url, self.file.sha256.as_deref())
+        self.file.row_state(presence)
     }
 }
 
@@ -189,10 +171,9 @@ fn measured(model: &Model, context: &Context) -> Option<MeasuredByTraining> {
     let (owner, namespace) = (output::owner(model)?, model.metadata.namespace.as_deref()?);
     let training = context.caches().get::<TrainingModel>(namespace, owner)?;
     let output = training.status.as_ref()?.output.as_ref()?;
-    let digest = model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase());
     let is_of_file = Some(&output.model) == model.metadata.name.as_ref()
         && output.sha256sum.is_some()
-        && output.sha256sum == digest;
+        && output.sha256sum == model.spec.digest();
     let measured = output.measured.as_deref().filter(|_| is_of_file)?.clone();
     Some(MeasuredByTraining { object: entry(Resource::TrainingModels, owner), measured })
 }

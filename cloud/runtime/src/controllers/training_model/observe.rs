@@ -74,7 +74,7 @@ pub fn observe(
         pod: valid.aggregator.node.is_none().then(|| not_ready(model, caches)).flatten(),
         published: view.published,
         origins: initial.iter().chain(&output).filter_map(|model| weights(model)).collect(),
-        output_digest: output.and_then(|model| model.spec.sha256sum.clone()),
+        output_digest: output.and_then(|model| model.spec.digest()),
         keep: usize::try_from(valid.keep).unwrap_or(usize::MAX),
         missing: valid.missing.clone(),
         samples: valid.samples,
@@ -89,7 +89,7 @@ pub fn observe(
 /// The file that a Model names, if it names its digest.
 fn weights(model: &Model) -> Option<InitialWeights> {
     let url = model.spec.model_url.clone();
-    let sha256 = model.spec.sha256sum.as_ref()?.to_ascii_lowercase();
+    let sha256 = model.spec.digest()?;
     let is_web = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
     is_web.then_some(InitialWeights { url: Some(url), sha256 })
 }

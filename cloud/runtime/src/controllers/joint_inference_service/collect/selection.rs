@@ -11,9 +11,9 @@ use neptune_cloud_kinds::{
         spec::names::owned_name,
     },
     kubernetes::identity::key,
-    model::is_reported_file,
+    model::{ModelFile, rows::RowState},
 };
-use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, Role};
+use neptune_wire::{NodeName, Role};
 
 use crate::{
     cache::Cached as _,
@@ -55,12 +55,10 @@ fn nodes(service: &JointInferenceService, context: &Context) -> Vec<NodeName> {
 fn is_present(model: &Model, nodes: &[NodeName], context: &Context) -> bool {
     let (Some(key), uid) = (key(model), model.uid().unwrap_or_default()) else { return false };
     let fleet = context.fleet();
-    let is_current = |presence: &ModelPresenceReport| {
-        presence.state == PresenceState::Present && is_reported_file(presence, model)
-    };
+    let file = ModelFile::from_spec(&model.spec);
     let has = |node: &NodeName| {
-        let report = fleet.report(node, &key, &uid);
-        report.and_then(|report| report.model.as_deref()).is_some_and(is_current)
+        let report = fleet.report(node, &key, &uid).and_then(|report| report.model.as_deref());
+        file.row_state(report) == Some(RowState::Present)
     };
     is_on_nodes(nodes.iter().map(|node| (fleet.presence(node), has(node))))
 }
