@@ -574,6 +574,26 @@ mod tests {
     }
 
     #[test]
+    fn first_node_with_the_file_of_the_spec_names_its_content() {
+        use PresenceState::{Downloading, Failed, Present};
+        let reported = |name: &str, state, url: &str| {
+            let (url, revision) = (url.to_owned(), Some(name.repeat(40)));
+            node(name, Some(ModelPresenceReport { url, revision, ..presence(state) }))
+        };
+        let mut nodes = vec![
+            node("0", None),
+            reported("a", Downloading, URL),
+            reported("b", Failed, URL),
+            reported("c", Present, "http://h/old.pb"),
+        ];
+        let before = next(&ModelStatus::default(), observed(nodes.clone()));
+        assert_eq!(before.resolved, None);
+        nodes.extend([reported("d", Present, URL), reported("e", Present, URL)]);
+        let resolved = next(&before, observed(nodes)).resolved.unwrap();
+        assert_eq!(resolved.revision, Some("d".repeat(40)));
+    }
+
+    #[test]
     fn digest_of_the_spec_decides_what_is_current() {
         let node_with = |sum: String| {
             let nodes = vec![node("a", Some(presence(PresenceState::Present)))];
