@@ -271,9 +271,11 @@ mod tests {
         observed_with(fleet, nodes, memory, Case::default())
     }
 
-    /// What differs from an observation of a rollout that is not paused, in second 0.
+    /// What differs from an observation of a rollout that is not paused, in second 0, by a controller
+    /// that knows its nodes.
     #[derive(Default)]
     struct Case<'a> {
+        has_just_started: bool,
         delayed: &'a [NodeName],
         is_paused: bool,
         second: i64,
@@ -284,7 +286,7 @@ mod tests {
         fleet: &FleetState,
         nodes: &[NodeName],
         memory: &mut RolloutMemory,
-        Case { delayed, is_paused, second, silent }: Case<'_>,
+        Case { has_just_started, delayed, is_paused, second, silent }: Case<'_>,
     ) -> RolloutObservation {
         let (key, canaries) = (TASK.parse().unwrap(), Labels::new());
         let stored = RolloutStatus {
@@ -303,7 +305,7 @@ mod tests {
             stored: Some(&stored),
             silent,
         };
-        let moment = Moment { now: at(second), wall: at(second), is_settled: true };
+        let moment = Moment { now: at(second), wall: at(second), is_settled: !has_just_started };
         let delayed = delayed.iter().cloned().collect();
         let mut observer = RolloutObserver::new(object, memory, delayed, moment);
         for node in nodes {
@@ -369,6 +371,20 @@ mod tests {
             Case { delayed: &nodes[..2], is_paused: true, ..Case::default() },
         );
         assert!(!seen.has_withdrawn && seen.grants.is_empty());
+    }
+
+    #[test]
+    fn controller_that_has_just_started_moves_a_rollout_once_all_its_nodes_reported() {
+        let nodes = ["a", "b"].map(|name| name.parse::<NodeName>().unwrap());
+        let mut fleet = FleetState::new(at(0), 30);
+        let mut memory = planned(&nodes, 2);
+        let granted = nodes.each_ref().map(|node| {
+            online(&mut fleet, node);
+            report(&mut fleet, node, TASK, 1);
+            let case = Case { has_just_started: true, ..Case::default() };
+            observed_with(&fleet, &nodes, &mut memory, case).grants.len()
+        });
+        assert_eq!(granted, [0, 1]);
     }
 
     #[test]

@@ -452,6 +452,19 @@ mod tests {
     }
 
     #[test]
+    fn node_that_is_not_ready_gets_the_revision_after_the_others() {
+        let granted = Some(Grant { since: at(99), cause: GrantCause::Wave });
+        let taken = |ready_since| {
+            let first = RolloutNode { has: Has::New, ready_since, grant: granted, ..node("a") };
+            let unready = RolloutNode { is_ready: false, ..node("b") };
+            let grants = next(&all_released(), &[first, unready], moment(100)).grants;
+            grants.into_iter().map(|(at, _)| at).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(None), [0; 0], "the first node is in flight");
+        assert_eq!(taken(Some(at(100) - defaults().min_ready)), [1]);
+    }
+
+    #[test]
     fn rollout_waits_for_a_node_to_stay_ready_until_it_is_complete() {
         let granted = Some(Grant { since: at(99), cause: GrantCause::Wave });
         let since = Some(at(99));
