@@ -154,4 +154,31 @@ mod tests {
             assert_eq!(events(&before, &after).len(), 0);
         }
     }
+
+    #[test]
+    fn refused_update_and_failed_worker_are_an_event_once_per_round() {
+        use TrainingWorkerState::{Accepted, Failed, Refused};
+        let in_round = |round, state| {
+            let row = TrainingWorkerStatus {
+                name: "a".to_owned(),
+                node: "edge0".to_owned(),
+                round,
+                state,
+                reason: Some("UpdateRefused".to_owned()),
+                message: Some("why".to_owned()),
+                ..TrainingWorkerStatus::default()
+            };
+            TrainingModelStatus { workers: vec![row], ..TrainingModelStatus::default() }
+        };
+        let notes = |before: &TrainingModelStatus, after: &TrainingModelStatus| {
+            let events = events(before, after).into_iter();
+            events.map(|event| format!("{}: {}", event.reason, event.note)).collect::<Vec<_>>()
+        };
+        let none = TrainingModelStatus::default();
+        let expected = ["UpdateRefused: round 2: worker \"a\" on node edge0: why"];
+        assert_eq!(notes(&none, &in_round(2, Refused)), expected);
+        assert_eq!(notes(&in_round(1, Failed), &in_round(2, Failed)), expected);
+        assert_eq!(notes(&in_round(2, Refused), &in_round(2, Refused)), [""; 0]);
+        assert_eq!(notes(&none, &in_round(2, Accepted)), [""; 0]);
+    }
 }

@@ -66,3 +66,26 @@ pub fn is_external(model: &TrainingModel) -> bool {
     let type_ = service.and_then(|service| service.type_).unwrap_or_default();
     given.is_none() && type_ != neptune_api::AggregatorServiceType::ClusterIP
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::training_model::fixtures::with;
+
+    #[test]
+    fn training_is_found_by_the_datasets_that_it_names_and_selects() {
+        let model = with(&json!({"schedule": {"dataset": {"name": "new-digits"}}}));
+        let keys = model.index_keys();
+        let datasets = ["digits-a", "digits-test", "new-digits"];
+        assert_eq!(used_datasets(&model).collect::<BTreeSet<_>>(), datasets.into());
+        for name in datasets {
+            let key = IndexKey::Uses(Resource::Datasets, "default".to_owned(), name.to_owned());
+            assert!(keys.contains(&key), "{name}: {keys:?}");
+        }
+        let [namespace, label, value] = ["default", "app", "digits"].map(str::to_owned);
+        let selected = IndexKey::Selects(Resource::Datasets, namespace, label, value);
+        assert_eq!(model.selector_keys(), [[selected]]);
+    }
+}

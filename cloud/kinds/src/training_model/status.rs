@@ -423,6 +423,31 @@ mod tests {
     }
 
     #[test]
+    fn annotations_stop_a_run_and_begin_the_next_one() {
+        let next_with = |annotation: &str, previous: &TrainingModelStatus, second| {
+            let mut model = fixtures::model();
+            model.metadata.annotations = Some([(annotation.to_owned(), "1".to_owned())].into());
+            let observed = observation(Some(state(1, RunPhase::Open)));
+            let inputs = StatusInputs {
+                generation: Some(1),
+                findings: &[],
+                observed,
+                is_settled: true,
+                now: at(second),
+            };
+            next(&model, previous, &inputs)
+        };
+        let running = after(&TrainingModelStatus::default(), observation(None), &[], 1);
+        let stopped = next_with(STOP_RUN, &running, 2);
+        assert_eq!(stopped.last_run.as_ref().map(|last| &*last.result), Some("Stopped"));
+        assert_eq!((stopped.run, stopped.phase), (Some(1), Some(TrainingPhase::Failed)));
+        let events = events(&running, &stopped);
+        let events: Vec<_> = events.iter().map(|event| (&*event.reason, event.warning)).collect();
+        assert_eq!(events, [("Stopped", true)]);
+        assert_eq!(next_with(RESTART_RUN, &stopped, 3).run, Some(2));
+    }
+
+    #[test]
     fn metric_is_empty_until_measured_and_then_that_of_the_output() {
         let round = |number, metrics: Vec<Metric>| RoundRecord {
             round: number,
