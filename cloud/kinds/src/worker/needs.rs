@@ -296,6 +296,24 @@ mod tests {
     }
 
     #[test]
+    fn only_values_of_secrets_need_an_agent_that_opens_them() {
+        let spec: WorkerSpec = serde_json::from_value(json!({
+            "frameworkType": "any",
+            "frameworkVersion": "1",
+            "image": "a:1",
+            "imagePullSecrets": [{"name": "registry"}],
+            "env": [
+                {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}},
+                {"name": "B", "valueFrom": {"secretKeyRef": {"name": "token", "key": "b"}}},
+            ],
+        }))
+        .unwrap();
+        let variables = requested_by_worker(&spec).secret_env;
+        let secrets: Vec<_> = variables.iter().map(|it| &*it.secret).collect();
+        assert_eq!(secrets, ["token"]);
+    }
+
+    #[test]
     fn node_that_has_not_reported_gets_only_what_every_agent_runs() {
         assert_eq!(unmet(&requests(&[]), None), None);
         let unmet = unmet(&requests(&[("a/b", 1)]), None).unwrap();

@@ -158,6 +158,10 @@ fn member_of_an_archive_has_to_be_plain_and_within_the_file() {
     }
     let most = refusal(&[(10, &[8, 0]), (20, &size(1)), (24, &size(1032))]);
     assert!(!most.contains("inflates beyond"), "{most}");
+    // Up to the end of the file, whose local header has 30 bytes.
+    let length = u32::try_from(archive(&["a.npy"], &array).len()).unwrap() - 30;
+    let longest = refusal(&[(20, &size(length)), (24, &size(length))]);
+    assert!(longest.contains("is not that of its shape"), "{longest}");
 }
 
 #[test]
