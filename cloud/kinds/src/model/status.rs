@@ -727,7 +727,7 @@ mod tests {
     fn metrics_of_another_version_are_outdated() {
         let evaluation = Some(evaluation("a", 50, "0.9"));
         let file = file("http://h/new", None);
-        let observed = ModelObservation { evaluation, file, ..observed(vec![]) };
+        let observed = ModelObservation { file, evaluation, ..observed(vec![]) };
         let status = next(&ModelStatus::default(), observed);
         assert_eq!(brief(&status, EVALUATED), "False MetricsOutdated");
         assert_eq!(brief(&ModelStatus::default(), EVALUATED), "-");
