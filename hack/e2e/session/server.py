@@ -1,6 +1,7 @@
 """The server of a session without any engine: the mean of one number per worker, over HTTPS.
 
-It begins with the weights of an earlier attempt, if there are any, and writes new ones after each round."""
+It begins with the weights of an earlier attempt, if there are any, and writes new ones after each round. Without them it
+stays in round 3, until the test kills it."""
 
 import http.server
 import json
@@ -11,6 +12,7 @@ import threading
 import time
 
 ROUNDS, WORKERS = int(os.environ["ROUNDS"]), int(os.environ["WORKERS"])
+LAST = ROUNDS if "WEIGHTS_URL" in os.environ else 2
 OUTPUT = os.environ["OUTPUT_DIR"]
 lock = threading.Lock()
 state = {"round": 1, "w": 0.0, "updates": {}, "informed": set()}
@@ -36,7 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with lock:
             if update.get("round") == state["round"] and state["round"] <= ROUNDS:
                 state["updates"][update["worker"]] = update["value"]
-            if len(state["updates"]) == WORKERS:
+            if len(state["updates"]) == WORKERS and state["round"] <= LAST:
                 finish()
             if state["round"] > ROUNDS:
                 state["informed"].add(update["worker"])
