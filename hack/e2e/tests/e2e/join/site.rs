@@ -12,7 +12,7 @@ use kube::{Api, runtime::wait::await_condition};
 use neptune_api::{EdgeNode, JointInferenceService, JointInferenceServiceStatus};
 use neptune_harness::{
     Broker, Cluster, Process, docker, eventually_async, free_port, programs, unique, within,
-    workspace::{program, root},
+    workspace::{program, root, run},
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -247,11 +247,14 @@ impl Machine {
     }
 
     fn program(&self) -> Command {
-        let Some(clock) = &self.clock else { return Command::new(program("neptune-edge")) };
-        let mut command = Command::new("faketime");
+        let mut command = Command::new(program("neptune-edge"));
+        let Some(clock) = &self.clock else { return command };
+        let clock = format!("@{clock}");
+        // The program faketime would be the parent of the agent, which would outlive it.
+        let library = run(Command::new("faketime").args(["-f", &clock, "printenv", "LD_PRELOAD"]));
+        command.env("LD_PRELOAD", library.trim()).env("FAKETIME", clock);
         // Timers keep their own clock, as on a machine whose date is wrong.
         command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        command.args(["-f", &format!("@{clock}")]).arg(program("neptune-edge"));
         command
     }
 
