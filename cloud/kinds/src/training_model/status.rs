@@ -338,14 +338,16 @@ mod tests {
         findings: &[Finding],
         second: i64,
     ) -> TrainingModelStatus {
-        let inputs = StatusInputs {
-            generation: Some(1),
-            findings,
-            observed,
-            is_settled: true,
-            now: at(second),
-        };
-        next(&fixtures::model(), previous, &inputs)
+        next(&fixtures::model(), previous, &inputs(observed, findings, second))
+    }
+
+    fn inputs(
+        observed: TrainingObservation,
+        findings: &[Finding],
+        second: i64,
+    ) -> StatusInputs<'_, TrainingObservation> {
+        let now = at(second);
+        StatusInputs { generation: Some(1), findings, observed, is_settled: true, now }
     }
 
     fn condition(status: &TrainingModelStatus, type_: &str) -> String {
@@ -428,14 +430,7 @@ mod tests {
             let mut model = fixtures::model();
             model.metadata.annotations = Some([(annotation.to_owned(), "1".to_owned())].into());
             let observed = observation(Some(state(1, RunPhase::Open)));
-            let inputs = StatusInputs {
-                generation: Some(1),
-                findings: &[],
-                observed,
-                is_settled: true,
-                now: at(second),
-            };
-            next(&model, previous, &inputs)
+            next(&model, previous, &inputs(observed, &[], second))
         };
         let running = after(&TrainingModelStatus::default(), observation(None), &[], 1);
         let stopped = next_with(STOP_RUN, &running, 2);
